@@ -1,0 +1,120 @@
+//! Condition reasons, by the controller that writes them.
+
+/// The condition holds and there is nothing to add.
+pub const READY: &str = "Ready";
+/// The condition does not hold and nothing better is known.
+pub const NOT_READY: &str = "NotReady";
+/// The object, or its Cluster, is paused.
+pub const PAUSED: &str = "Paused";
+/// The object is not paused.
+pub const NOT_PAUSED: &str = "NotPaused";
+/// The object is being deleted.
+pub const DELETING: &str = "Deleting";
+/// Work goes on.
+pub const IN_PROGRESS: &str = "InProgress";
+/// The work is done.
+pub const SUCCEEDED: &str = "Succeeded";
+/// Something broke on our side; it is tried again.
+pub const INTERNAL_ERROR: &str = "InternalError";
+/// The API server dropped fields we wrote: upgrade the CRD chart.
+pub const FIELDS_PRUNED: &str = "FieldsPruned";
+/// The spec cannot be worked with as it is; the message says why.
+pub const INVALID_SPEC: &str = "InvalidSpec";
+/// The owner is not known yet.
+pub const WAITING_FOR_OWNER: &str = "WaitingForOwner";
+/// The Cluster's infrastructure is not provisioned yet.
+pub const WAITING_FOR_CLUSTER: &str = "WaitingForCluster";
+/// The Machine has no bootstrap data yet.
+pub const WAITING_FOR_BOOTSTRAP_DATA: &str = "WaitingForBootstrapData";
+
+/// Reasons of a Mac.
+pub mod apple_silicon {
+    /// No pool prefix in the spec and no default.
+    pub const NO_ADOPT_POOL_PREFIX: &str = "NoAdoptPoolPrefix";
+    /// `spec.os` names an image instead of a macOS family.
+    pub const INVALID_OS_PIN: &str = "InvalidOSPin";
+    /// The pool has no host of the wanted type, zone and macOS.
+    pub const NO_AVAILABLE_HOST: &str = "NoAvailableHost";
+    /// Claiming a host failed.
+    pub const ADOPT_FAILED: &str = "ScalewayAdoptFailed";
+    /// The host's credentials could not be stored.
+    pub const CREDENTIALS_PERSIST_FAILED: &str = "CredentialsPersistFailed";
+    /// The host went back to its pool after too many failures; another is being claimed.
+    pub const HOST_RELEASED: &str = "HostReleased";
+    /// The fleet's SSH key could not be read or registered.
+    pub const SSH_KEY_UNAVAILABLE: &str = "SSHKeyUnavailable";
+    /// The host's password could not be read again.
+    pub const CREDENTIALS_REFRESH_FAILED: &str = "CredentialsRefreshFailed";
+    /// Scaleway gives no administrator password for the host.
+    pub const MISSING_SUDO_PASSWORD: &str = "MissingSudoPassword";
+    /// The Node of a bootstrapped host is gone.
+    pub const NODE_MISSING: &str = "NodeMissing";
+    /// The node's own identity could not be made.
+    pub const NODE_IDENTITY_UNAVAILABLE: &str = "NodeIdentityUnavailable";
+    /// The node's kubeconfig could not be rendered.
+    pub const KUBECONFIG_UNAVAILABLE: &str = "KubeconfigUnavailable";
+    /// The tailnet key could not be read.
+    pub const TAILSCALE_AUTH_KEY_UNAVAILABLE: &str = "TailscaleAuthKeyUnavailable";
+    /// GitHub gave no registration token.
+    pub const GH_RUNNER_REGISTRATION_TOKEN_UNAVAILABLE: &str = "GHRunnerRegistrationTokenUnavailable";
+    /// The host is not on the cache's Private Network yet.
+    pub const CACHE_PRIVATE_NETWORK_UNAVAILABLE: &str = "CachePrivateNetworkUnavailable";
+    /// Bootstrap over SSH failed and is tried again.
+    pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
+    /// Terminal, in `status.failureReason`: the agent could not be updated. Ends with a new configuration or with time.
+    pub const UPDATE_EXCEEDED_RETRIES: &str = "TartKubeletUpdateExceededRetries";
+}
+
+/// Reasons of Elastic Metal servers and Instances.
+pub mod linux {
+    /// The fleet's SSH key could not be read or registered.
+    pub const SSH_KEY_UNAVAILABLE: &str = "SSHKeyUnavailable";
+    /// No installed server with the wanted name prefix is free.
+    pub const NO_ADOPTABLE_SERVER: &str = "NoAdoptableServer";
+    /// The server was ordered and is not delivered yet.
+    pub const ORDERED: &str = "Ordered";
+    /// The operating system is being installed.
+    pub const INSTALLING: &str = "Installing";
+    /// The Private Network is not attached yet.
+    pub const PRIVATE_NETWORK_PENDING: &str = "PrivateNetworkPending";
+    /// Bootstrap failed and is tried again.
+    pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
+    /// `spec.zone` is not a zone. Terminal.
+    pub const INVALID_ZONE: &str = "InvalidZone";
+    /// The installation failed. Terminal.
+    pub const INSTALL_FAILED: &str = "InstallFailed";
+    /// The server is created but not running yet.
+    pub const POWERING_ON: &str = "PoweringOn";
+    /// The Node has not joined yet.
+    pub const WAITING_FOR_NODE: &str = "WaitingForNode";
+    /// Scaleway refused because of stock, quota or permission; the message says which.
+    pub const PROVISIONING_REFUSED: &str = "ProvisioningRefused";
+}
+
+/// Reasons of a cache.
+pub mod kura {
+    /// Not enough replicas are ready.
+    pub const WAITING_FOR_REPLICAS: &str = "WaitingForReplicas";
+    /// The primary's Node has no Private Network address yet.
+    pub const WAITING_FOR_NODE_ADDRESS: &str = "WaitingForNodeAddress";
+    /// Kubernetes has not allocated the NodePort yet.
+    pub const WAITING_FOR_NODE_PORT: &str = "WaitingForNodePort";
+    /// Volumes are being rebuilt.
+    pub const STORAGE_REBUILDING: &str = "StorageRebuilding";
+    /// Peer certificates could not be issued.
+    pub const PEER_CERTIFICATE_UNAVAILABLE: &str = "PeerCertificateUnavailable";
+}
+
+/// Reasons of a runner pool.
+pub mod runners {
+    /// Fewer runners than wanted.
+    pub const FILLING: &str = "Filling";
+    /// More runners than wanted, some of them busy.
+    pub const SHRINKING: &str = "Shrinking";
+    /// No healthy Node takes more runners.
+    pub const NO_CAPACITY: &str = "NoCapacity";
+    /// Runners on the old image are being replaced.
+    pub const ROLLING: &str = "Rolling";
+    /// The server could not be asked for the demand; the pool keeps its size.
+    pub const SIGNALS_UNAVAILABLE: &str = "SignalsUnavailable";
+}

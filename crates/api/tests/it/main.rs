@@ -1,0 +1,8 @@
+//! Whole objects, as people and earlier releases wrote them.
+
+#[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod object;
