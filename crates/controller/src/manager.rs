@@ -1,0 +1,557 @@
+//! Puts a controller process together.
+//!
+//! ```text
+//!   flags ─▶ Config ─▶ Manager ─▶ build(&Manager) ─▶ components
+//!                         │
+//!     run: serve probes ─▶ take the Lease ─▶ run components ─▶ drain ─▶ release the Lease ─▶ stop probes
+//!                                               │
+//!                                   Lease lost: end at once, with an error
+//! ```
+//!
+//! A controller's `main` is [`launch`] and little else.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::NamespaceResourceScope;
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Client, Resource};
+use russet_telemetry::{BuildInfo, Metrics};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::apply::Applier;
+use crate::config::{self, CommonArgs, Config, Mode};
+use crate::error::Classify;
+use crate::health::{self, Health};
+use crate::leader::{self, Acquired, Election, Leadership, News};
+use crate::metrics::ControllerMetrics;
+use crate::runner::{Environment, Outcome, Runner};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// The component, as in logs and `russet_build_info`.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The name of its Lease; constants of `russet_api::groups`.
+    pub lease: &'static str,
+}
+
+/// Why a process could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubeconfig cannot be used.
+    #[error("failed to load the kubeconfig{}; give one with --kubeconfig or run inside a cluster", file.as_ref().map(|f| format!(" {f}")).unwrap_or_default())]
+    Kubeconfig {
+        /// The file, if one was named.
+        file: Option<String>,
+        /// Why.
+        source: BoxError,
+    },
+    /// The client cannot be built.
+    #[error("failed to set up the Kubernetes client")]
+    Client {
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// A port is taken.
+    #[error("failed to listen on {address} for {what}; another process may use it, choose another with --{flag}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What was to be served.
+        what: &'static str,
+        /// The flag that sets it.
+        flag: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Leadership is gone.
+    #[error(transparent)]
+    Leader(#[from] leader::Error),
+    /// A component failed.
+    #[error("component {name} failed")]
+    Component {
+        /// Which.
+        name: String,
+        /// Why.
+        source: BoxError,
+    },
+    /// A component ended without being asked to.
+    #[error("component {name} ended although nobody asked it to")]
+    Ended {
+        /// Which.
+        name: String,
+    },
+}
+
+/// Something that runs while we lead, until it is told to stop.
+pub struct Component {
+    name: String,
+    run: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>,
+}
+
+impl std::fmt::Debug for Component {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Component")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Component {
+    /// Any task: it must end soon after its token fires, and not before.
+    pub fn new<F, Fut, E>(name: &str, run: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let run = move |stop| -> BoxFuture<'static, Result<(), BoxError>> {
+            Box::pin(async move { run(stop).await.map_err(Into::into) })
+        };
+        Self {
+            name: name.to_owned(),
+            run: Box::new(run),
+        }
+    }
+
+    /// A controller.
+    pub fn controller<K, Ctx, F, Fut, E>(runner: Runner<K>, context: Arc<Ctx>, reconcile: F) -> Self
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+        Ctx: Send + Sync + 'static,
+        F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Classify + Send + Sync + 'static,
+    {
+        Self::new(runner.name(), move |stop| async move {
+            runner.run(context, reconcile, stop).await
+        })
+    }
+}
+
+/// Everything the components of a process share.
+#[derive(Clone)]
+pub struct Manager {
+    about: About,
+    config: Config,
+    client: Client,
+    /// The client that writes the Lease, which has to be possible before we lead.
+    lease_client: Client,
+    leadership: Leadership,
+    health: Health,
+    registry: Metrics,
+    metrics: ControllerMetrics,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager")
+            .field("about", &self.about)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// Builds the clients. Makes no request.
+    pub async fn new(about: About, config: Config) -> Result<Self, Error> {
+        let leadership = match &config.election {
+            Some(_) => Leadership::standby(&config.identity),
+            None => Leadership::always(&config.identity),
+        };
+        let kube = load(&config).await?;
+        let lease_client = Client::try_from(kube.clone()).map_err(|source| Error::Client {
+            source: Box::new(source),
+        })?;
+        let client = fenced(kube, &leadership)?;
+        let registry = Metrics::new();
+        registry.build_info(BuildInfo {
+            component: about.name.to_owned(),
+            version: about.version.to_owned(),
+            commit: String::new(),
+        });
+        let metrics = ControllerMetrics::new(&registry);
+        metrics.leading(config.election.is_none());
+        Ok(Self {
+            about,
+            config,
+            client,
+            lease_client,
+            leadership,
+            health: Health::new(),
+            registry,
+            metrics,
+        })
+    }
+
+    /// The client for everything: it refuses writes while we do not lead.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The right to write.
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// Readiness checks.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The metrics registry.
+    pub fn registry(&self) -> &Metrics {
+        &self.registry
+    }
+
+    /// A writer under a field manager.
+    pub fn applier(&self, field_manager: &str) -> Applier {
+        Applier::new(
+            self.client(),
+            field_manager,
+            self.leadership.clone(),
+            self.metrics.clone(),
+        )
+    }
+
+    /// A controller of kind `K` in the configured scope.
+    pub fn runner<K>(&self, name: &'static str, config: &watcher::Config) -> Runner<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        Runner::new(name, self.environment(), config)
+    }
+
+    /// What runners need.
+    pub fn environment(&self) -> Environment {
+        Environment {
+            client: self.client(),
+            scope: self.config.scope.clone(),
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+            concurrency: self.config.concurrency,
+        }
+    }
+
+    /// Runs the components until `stop` fires, leadership is lost, or one of them ends.
+    pub async fn run(self, components: Vec<Component>, stop: CancellationToken) -> Result<(), Error> {
+        // Probes outlive everything else: a process that drains is alive.
+        let servers_stop = CancellationToken::new();
+        let mut servers = self.serve(&servers_stop).await?;
+        let result = match &self.config.election {
+            None => self.run_components(components, &stop).await,
+            Some(election) => self.run_elected(election.clone(), components, &stop).await,
+        };
+        servers_stop.cancel();
+        while servers.join_next().await.is_some() {}
+        result
+    }
+
+    async fn run_elected(
+        &self,
+        election: config::Election,
+        components: Vec<Component>,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
+        let namespace = election
+            .namespace
+            .unwrap_or_else(|| self.lease_client.default_namespace().to_owned());
+        let options = leader::Options {
+            namespace,
+            name: self.about.lease.to_owned(),
+            timing: election.timing,
+        };
+        let mut election = Election::new(self.lease_client.clone(), options, self.leadership.clone());
+        // A standby is ready: a rollout waits for the new Pod before it ends the old one, which holds the Lease.
+        let check = self.health.check("leader-election");
+        check.pass();
+        let report = |news: &News| match news {
+            News::StandingBy { .. } => check.pass(),
+            News::Failing { lease, reason } => check.fail(&format!("cannot use Lease {lease}: {reason}")),
+        };
+        if election.acquire(stop, report).await == Acquired::Stopped {
+            return Ok(());
+        }
+        check.pass();
+        self.metrics.leading(true);
+        // The Lease is renewed until the components have drained, not just until they are told to.
+        let drained = CancellationToken::new();
+        let components = async {
+            let result = self.run_components(components, stop).await;
+            drained.cancel();
+            result
+        };
+        let result = {
+            let hold = election.hold(&drained);
+            tokio::pin!(components, hold);
+            tokio::select! {
+                biased;
+                // Lost: `components` is dropped where it stands, with all its tasks. Nothing it still wants to write would pass.
+                lost = &mut hold => match lost {
+                    Err(error) => Err(error.into()),
+                    Ok(()) => components.await,
+                },
+                result = &mut components => result,
+            }
+        };
+        self.metrics.leading(false);
+        election.release().await;
+        result
+    }
+
+    async fn run_components(&self, components: Vec<Component>, stop: &CancellationToken) -> Result<(), Error> {
+        let token = stop.child_token();
+        let mut running = JoinSet::new();
+        for Component { name, run } in components {
+            let task = run(token.clone());
+            running.spawn(async move { (name, task.await) });
+        }
+        info!(name = self.about.name, identity = self.leadership.identity(), "running");
+        let mut result = Ok(());
+        let mut deadline = None;
+        loop {
+            let next = tokio::select! {
+                next = running.join_next() => next,
+                () = stop.cancelled(), if deadline.is_none() => {
+                    info!(timeout = ?self.config.drain_timeout, "stopping: finishing what is under way");
+                    deadline = Some(tokio::time::Instant::now() + self.config.drain_timeout);
+                    continue;
+                }
+                () = until(deadline) => {
+                    warn!(left = running.len(), "giving up on what has not finished in time");
+                    running.abort_all();
+                    break;
+                }
+            };
+            let failure = match next {
+                None => break,
+                Some(Ok((_, Ok(())))) if token.is_cancelled() => continue,
+                Some(Ok((name, Ok(())))) => Error::Ended { name },
+                Some(Ok((name, Err(source)))) => Error::Component { name, source },
+                Some(Err(join)) => Error::Component {
+                    name: "(panicked)".to_owned(),
+                    source: join.into(),
+                },
+            };
+            // One is gone: the others must not go on alone, but they may finish.
+            if result.is_ok() {
+                result = Err(failure);
+                token.cancel();
+                deadline = deadline.or(Some(tokio::time::Instant::now() + self.config.drain_timeout));
+            }
+        }
+        result
+    }
+
+    async fn serve(&self, stop: &CancellationToken) -> Result<JoinSet<()>, Error> {
+        let mut servers = JoinSet::new();
+        let routes = [
+            (
+                self.config.probes,
+                "probes",
+                "health-probe-bind-address",
+                health::probes(self.health.clone()),
+            ),
+            (
+                self.config.metrics,
+                "metrics",
+                "metrics-bind-address",
+                health::metrics(self.registry.clone()),
+            ),
+        ];
+        for (address, what, flag, router) in routes {
+            let Some(address) = address else { continue };
+            let listen = |source| Error::Listen {
+                address,
+                what,
+                flag,
+                source,
+            };
+            let listener = TcpListener::bind(address).await.map_err(listen)?;
+            let address = listener.local_addr().map_err(listen)?;
+            info!(%address, what, "serving");
+            let stopped = stop.clone().cancelled_owned();
+            servers.spawn(async move {
+                if let Err(error) = health::serve(listener, router, stopped).await {
+                    error!(%error, what, "server failed");
+                }
+            });
+        }
+        Ok(servers)
+    }
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn load(config: &Config) -> Result<kube::Config, Error> {
+    let file = config.kubeconfig.as_ref().map(|path| path.display().to_string());
+    let failed = |source: BoxError| Error::Kubeconfig {
+        file: file.clone(),
+        source,
+    };
+    let mut kube = match &config.kubeconfig {
+        Some(path) => {
+            let parsed = Kubeconfig::read_from(path).map_err(|error| failed(error.into()))?;
+            kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| failed(error.into()))?
+        }
+        None => kube::Config::infer().await.map_err(|error| failed(error.into()))?,
+    };
+    // Retrying is ours (see `error`), and must not happen below the fence.
+    kube.default_retry = false;
+    Ok(kube)
+}
+
+fn fenced(kube: kube::Config, leadership: &Leadership) -> Result<Client, Error> {
+    let builder = ClientBuilder::try_from(kube).map_err(|source| Error::Client {
+        source: Box::new(source),
+    })?;
+    Ok(builder.with_layer(&leadership.fence()).build())
+}
+
+/// Fires on SIGTERM and SIGINT.
+pub fn shutdown_signal() -> std::io::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let token = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let fired = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        fired.cancel();
+    });
+    Ok(token)
+}
+
+/// The whole `main` of a controller: configuration, logs, crypto provider, components, exit code.
+///
+/// `settings` is what the controller was configured with beyond the common
+/// flags; it is shown by `--print-config`. Exit codes: 0 stopped as asked, 64 the configuration is wrong, 1 anything else,
+/// lost leadership included.
+pub async fn launch<S, B, E>(about: About, common: CommonArgs, settings: &S, build: B) -> ExitCode
+where
+    S: Serialize,
+    B: FnOnce(&Manager) -> Result<Vec<Component>, E>,
+    E: Into<BoxError>,
+{
+    const EX_USAGE: u8 = 64;
+    let name = about.name;
+    let fail = |code: u8, error: &dyn std::error::Error| {
+        #[expect(clippy::print_stderr, reason = "logging may not be set up, and this is for a person")]
+        {
+            eprintln!("{name}: {}", chain(error));
+        }
+        ExitCode::from(code)
+    };
+    let config = match Config::from_args(common, config::unique_identity) {
+        Ok(config) => config,
+        Err(error) => return fail(EX_USAGE, &error),
+    };
+    if config.mode == Mode::Print {
+        return match serde_json::to_string_pretty(&serde_json::json!({"common": config, "settings": settings})) {
+            Ok(text) => {
+                #[expect(clippy::print_stdout, reason = "this is what was asked for")]
+                {
+                    println!("{text}");
+                }
+                ExitCode::SUCCESS
+            }
+            Err(error) => fail(1, &error),
+        };
+    }
+    let log = russet_telemetry::Options {
+        format: config.log_format,
+        filter: config.log_filter.clone(),
+    };
+    if let Err(error) = russet_telemetry::init(&log) {
+        return fail(EX_USAGE, &error);
+    }
+    // Another part of the process may have chosen one already; the first choice stands.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mode = config.mode;
+    let manager = match Manager::new(about, config).await {
+        Ok(manager) => manager,
+        Err(error) => return fail(EX_USAGE, &error),
+    };
+    let components = match build(&manager) {
+        Ok(components) => components,
+        Err(error) => return fail(EX_USAGE, &*error.into()),
+    };
+    if mode == Mode::Check {
+        #[expect(clippy::print_stdout, reason = "this is what was asked for")]
+        {
+            println!("{name}: the configuration is usable");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let stop = match shutdown_signal() {
+        Ok(stop) => stop,
+        Err(error) => return fail(1, &error),
+    };
+    match manager.run(components, stop).await {
+        Ok(()) => {
+            info!(name, "stopped");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            error!(name, error = chain(&error), "ended");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its sources in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Transparent errors repeat their source.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
