@@ -1,0 +1,110 @@
+//! Packages of the distribution. The package tools are stand-ins here, so that the test runs anywhere and reaches no mirror.
+
+use std::fs;
+
+use russet_parts::{Origin, Silent, SourceError};
+
+use crate::support::{Fixture, Recorder, output_of, reasons};
+
+const PART: &str = r#"
+[[part]]
+name = "tiny"
+version = "distribution"
+about = "a test"
+[[part.tool]]
+name = "hello"
+[[part.tool]]
+name = "plugins"
+kind = "directory"
+[part.system]
+tools = ["hello"]
+[part.debian]
+packages = ["tiny-tools"]
+paths = { hello = "usr/bin/hello", plugins = "usr/lib/plugins" }
+"#;
+
+/// `apt-get download` leaves a package in the current folder; `dpkg -x` unpacks it.
+fn package_tools(fixture: &mut Fixture, apt_get: &str) {
+    fixture.shadow("apt-get", apt_get);
+    fixture.shadow(
+        "dpkg",
+        "mkdir -p $3/usr/bin $3/usr/lib/plugins && printf '#!/bin/sh\\necho packaged\\n' > $3/usr/bin/hello && \
+         chmod +x $3/usr/bin/hello && echo bridge > $3/usr/lib/plugins/bridge",
+    );
+    fixture.shadow("dpkg-deb", "printf 'Package: tiny-tools\\nVersion: 1:2.3-4\\n'");
+}
+
+#[tokio::test]
+async fn tools_are_unpacked_from_a_package_and_its_version_is_kept() {
+    let mut fixture = Fixture::new();
+    package_tools(&mut fixture, "[ \"$2\" = download ] && touch $3_1%3a2.3-4_amd64.deb");
+    let tools = fixture
+        .store(PART)
+        .ensure(&["hello", "plugins"], &Silent)
+        .await
+        .unwrap();
+    let hello = tools.located("hello").unwrap();
+    assert_eq!(
+        (hello.origin, hello.version.as_deref()),
+        (Origin::Debian, Some("1:2.3-4"))
+    );
+    assert_eq!(output_of(&hello.path), "packaged\n");
+    assert_eq!(
+        fs::read_to_string(tools.path("plugins").unwrap().join("bridge")).unwrap(),
+        "bridge\n"
+    );
+    assert_eq!(
+        fixture.cached_files(),
+        ["bridge", "hello", "hello.receipt.toml", "plugins.receipt.toml"]
+    );
+}
+
+/// As in a fresh container. Only root may update the lists; another user gets the reason.
+#[tokio::test]
+async fn missing_package_lists_are_fetched_once_if_we_may() {
+    let mut fixture = Fixture::new();
+    let lists = fixture.folder.path().join("lists");
+    package_tools(
+        &mut fixture,
+        &format!(
+            "case $2 in update) touch {0};; download) [ -e {0} ] || {{ echo 'E: Unable to locate package' >&2; exit 100; }}; \
+             touch x.deb;; esac",
+            lists.display()
+        ),
+    );
+    let recorder = Recorder::default();
+    let result = fixture.store(PART).ensure(&["hello"], &recorder).await;
+    if rustix::process::geteuid().is_root() {
+        result.unwrap();
+        assert!(recorder.has("updating the package lists"), "{:?}", recorder.all());
+    } else {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("Unable to locate package"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_system_that_is_no_debian_is_told_what_to_install() {
+    let mut fixture = Fixture::new();
+    fixture.without_programs();
+    let error = fixture.store(PART).ensure(&["hello"], &Silent).await.unwrap_err();
+    assert!(
+        matches!(reasons(&error)[..], [SourceError::NotDebian { .. }]),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("install tiny-tools with the package manager"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_of_the_system_will_do_where_the_version_does_not_matter() {
+    let mut fixture = Fixture::new();
+    fixture.without_programs();
+    fixture.shadow("hello", "echo system");
+    let tools = fixture.store(PART).ensure(&["hello"], &Silent).await.unwrap();
+    assert_eq!(tools.located("hello").unwrap().origin, Origin::System);
+}
