@@ -1,0 +1,112 @@
+//! Reads the apiserver's audit log: the only witness that cannot be fooled about who asked for what.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    path: PathBuf,
+}
+
+/// One finished request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    pub verb: String,
+    #[serde(default, rename = "requestURI")]
+    pub request_uri: String,
+    #[serde(default)]
+    pub stage: String,
+    #[serde(default)]
+    pub user: User,
+    #[serde(default)]
+    pub object_ref: Option<ObjectRef>,
+    #[serde(default)]
+    pub response_status: Option<ResponseStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct User {
+    #[serde(default)]
+    pub username: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ObjectRef {
+    #[serde(default)]
+    pub resource: String,
+    #[serde(default)]
+    pub subresource: String,
+    #[serde(default)]
+    pub namespace: String,
+    #[serde(default)]
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ResponseStatus {
+    #[serde(default)]
+    pub code: u16,
+}
+
+impl Entry {
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self.verb.as_str(),
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        )
+    }
+
+    pub fn code(&self) -> u16 {
+        self.response_status.as_ref().map_or(0, |status| status.code)
+    }
+
+    pub fn object(&self) -> ObjectRef {
+        self.object_ref.clone().unwrap_or_default()
+    }
+}
+
+impl AuditLog {
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Every request of one user, oldest first; a watch shows once when it starts and once when it ends. A line that is still being
+    /// written is left for the next call.
+    pub fn of_user(&self, username: &str) -> Result<Vec<Entry>> {
+        let text = std::fs::read_to_string(&self.path)
+            .with_context(|| format!("failed to read the audit log {}", self.path.display()))?;
+        Ok(text
+            .lines()
+            .filter(|line| line.contains(username))
+            .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
+            .filter(|entry| entry.user.username == username)
+            .collect())
+    }
+
+    /// How many successful writes each `namespace/name` of a resource got from one user.
+    pub fn writes_per_object(&self, username: &str, resource: &str) -> Result<BTreeMap<String, usize>> {
+        let mut counts = BTreeMap::new();
+        for entry in self.of_user(username)? {
+            let object = entry.object();
+            if entry.is_write() && object.resource == resource && entry.code() < 300 {
+                *counts
+                    .entry(format!("{}/{}", object.namespace, object.name))
+                    .or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The requests of one user that the apiserver refused with 403.
+    pub fn denials(&self, username: &str) -> Result<Vec<Entry>> {
+        Ok(self
+            .of_user(username)?
+            .into_iter()
+            .filter(|entry| entry.code() == 403)
+            .collect())
+    }
+}

@@ -1,0 +1,111 @@
+//! The incidents, each staged with real parts and told as a story. `russet replay <name>` runs one; the tests run all of them.
+//!
+//! A scenario shows two things: that the staged fault bites a naive implementation, and that ours holds. The first half keeps the second
+//! honest: a fault that no longer bites anybody would make the assertion worthless.
+
+mod crd_pruning;
+mod namespaced_informer;
+mod rollback_trap;
+
+pub use rollback_trap::apply as restore;
+
+use anyhow::{Result, ensure};
+use futures::future::BoxFuture;
+
+use crate::cluster::{Extras, TestCluster};
+
+/// Where a story is told: the terminal, or nowhere in tests.
+pub trait Narrator: Send {
+    /// What happens next.
+    fn step(&mut self, text: &str);
+    /// What a naive implementation does with the fault.
+    fn bites(&mut self, text: &str);
+    /// What was checked and held.
+    fn holds(&mut self, text: &str);
+}
+
+/// A narrator that keeps quiet.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Narrator for Silent {
+    fn step(&mut self, _: &str) {}
+    fn bites(&mut self, _: &str) {}
+    fn holds(&mut self, _: &str) {}
+}
+
+/// One incident that can be replayed.
+#[derive(Debug)]
+pub struct Scenario {
+    pub name: &'static str,
+    /// The record that tells of it: S0 to S4 are the founding documents, F the collected facts.
+    pub from: &'static str,
+    pub what_happened: &'static str,
+    pub must_hold: &'static str,
+    run: for<'a> fn(&'a mut Stage<'_>) -> BoxFuture<'a, Result<()>>,
+}
+
+/// What a scenario plays on.
+#[expect(
+    missing_debug_implementations,
+    reason = "a narrator is a terminal, with nothing to show"
+)]
+pub struct Stage<'n> {
+    pub(crate) cluster: TestCluster,
+    narrator: &'n mut dyn Narrator,
+}
+
+impl Stage<'_> {
+    fn step(&mut self, text: impl AsRef<str>) {
+        self.narrator.step(text.as_ref());
+    }
+
+    fn bites(&mut self, text: impl AsRef<str>) {
+        self.narrator.bites(text.as_ref());
+    }
+
+    fn holds(&mut self, text: impl AsRef<str>) {
+        self.narrator.holds(text.as_ref());
+    }
+}
+
+static ALL: &[Scenario] = &[
+    rollback_trap::SCENARIO,
+    crd_pruning::SCENARIO,
+    namespaced_informer::SCENARIO,
+];
+
+pub fn all() -> &'static [Scenario] {
+    ALL
+}
+
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+impl Scenario {
+    /// Starts a cluster of its own (an incident may break it) and plays the story. An error means that the promise does not hold.
+    pub async fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
+        ensure!(!self.must_hold.is_empty(), "a scenario must promise something");
+        narrator.step("start a real etcd, kube-apiserver and kube-controller-manager");
+        let cluster = TestCluster::start(Extras::CONTROLLERS).await?;
+        let mut stage = Stage { cluster, narrator };
+        (self.run)(&mut stage).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenario_names_are_unique_and_can_be_found() {
+        for scenario in all() {
+            assert!(
+                std::ptr::eq(find(scenario.name).unwrap(), scenario),
+                "{} is listed twice",
+                scenario.name
+            );
+        }
+    }
+}
