@@ -1,0 +1,71 @@
+//! The machine a figure was taken on: without it a figure means nothing.
+
+use std::fs;
+
+/// What is worth knowing about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) processor: String,
+    pub(crate) memory_mib: Option<u64>,
+    pub(crate) system: String,
+}
+
+impl Machine {
+    pub(crate) fn this() -> Self {
+        let uname = rustix::system::uname();
+        let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: fs::read_to_string("/proc/cpuinfo")
+                .ok()
+                .and_then(|text| field(&text, "model name"))
+                .unwrap_or_else(|| text(uname.machine())),
+            memory_mib: fs::read_to_string("/proc/meminfo")
+                .ok()
+                .and_then(|text| mem_total(&text)),
+            system: format!(
+                "{} {} {}",
+                text(uname.sysname()),
+                text(uname.release()),
+                text(uname.machine())
+            ),
+        }
+    }
+
+    pub(crate) fn sentence(&self) -> String {
+        let memory = self
+            .memory_mib
+            .map(|mib| format!(", {} GiB memory", mib.div_ceil(1024)))
+            .unwrap_or_default();
+        format!("{} cores ({}){memory}, {}", self.cores, self.processor, self.system)
+    }
+}
+
+/// The first `name : value` line.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+fn mem_total(text: &str) -> Option<u64> {
+    let kib: u64 = field(text, "MemTotal")?.trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_files_are_read() {
+        assert_eq!(mem_total("MemTotal:       24576000 kB\nMemFree: 1 kB\n"), Some(24000));
+        assert_eq!(
+            field("a : b\nmodel name\t: Fast CPU\n", "model name").as_deref(),
+            Some("Fast CPU")
+        );
+        assert_eq!(mem_total(""), None);
+    }
+}

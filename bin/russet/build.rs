@@ -1,0 +1,47 @@
+//! Embeds the CRD chart, so that an installed `russet` works without a checkout.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a build script fails by panicking, and these mean a broken build"
+)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/russet-crds");
+    println!("cargo::rerun-if-changed={}", chart.display());
+    let mut files = Vec::new();
+    collect(&chart, &mut files);
+    // Sorted, since the order decides the content hash.
+    files.sort();
+    if !files.iter().any(|file| file.ends_with("Chart.yaml")) {
+        println!("cargo::error=charts/russet-crds has no Chart.yaml; `cargo xtask generate` makes the chart");
+        return;
+    }
+    let mut source = String::from("&[\n");
+    for file in files {
+        let name = file.strip_prefix(&chart).unwrap_or(&file).display().to_string();
+        let path = file.canonicalize().unwrap_or(file);
+        writeln!(
+            source,
+            "    ({name:?}, include_bytes!({:?})),",
+            path.display().to_string()
+        )
+        .expect("writing to a string");
+    }
+    source.push_str("]\n");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("chart.rs");
+    std::fs::write(out, source).expect("OUT_DIR is writable");
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            collect(&path, files);
+        } else {
+            files.push(path);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The command line, as types. What a flag means is decided here once; the commands get plain values.
+
+use crate::exit;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the state lives unless told otherwise.
+pub const DEFAULT_DIR: &str = ".russet";
+
+const ABOUT: &str = "Mac minis as Kubernetes capacity: run the whole of Russet on this machine";
+
+const OVERVIEW: &str = "\
+Examples:
+  russet up                      start a real cluster here and keep it running until Ctrl-C
+  russet status --watch          what runs, how it is, what it uses
+  russet kubectl get crd         our kubectl with our kubeconfig
+  russet logs kube-apiserver -f  follow one part
+  russet down                    stop everything and remove .russet/
+
+";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  russet status              a table
+  russet status --watch      the same, kept up to date
+  russet status --json       for scripts; `russet status --help` lists the fields
+  russet status >/dev/null && echo healthy
+
+Exits with 3 when nothing runs or something is wrong.";
+
+/// The interface of `--json`. A test compares it with the document.
+const STATUS_FIELDS: &str = "\
+Fields of --json (fields are added, never renamed; `schema` rises if one changes its meaning; what is unknown is null):
+  schema                       1
+  state                        ready | starting | stopping | degraded | stopped
+  problems[]                   why it is not ready, as sentences
+  dir                          the state directory
+  up                           the process of `russet up`; null when none runs
+    .pid .version .started_at .uptime_seconds .memory_bytes
+    .ready_after_seconds       from the start until everything answered
+  parts[]                      the supervised processes
+    .name .pid .log .address .started_at .uptime_seconds
+    .state                     Starting | Running | BackingOff | Stopped | Failed
+    .restarts                  since `up` started
+    .ready_after_seconds       of its latest start
+    .memory_bytes              resident
+    .cpu_seconds .cpu_percent  since it started; of one core, over the last moments
+    .last_exit                 how it last ended
+  cluster                      what the API server says; null when it was not asked
+    .server .kubeconfig .context .version
+    .reachable .error          whether it answered, and why not
+    .nodes.total .nodes.ready
+    .crds[].name .established  our CRDs
+    .cluster_api.installed .ready .wanted";
+
+/// `russet`
+#[derive(Debug, Parser)]
+#[command(name = "russet", version, about = ABOUT, after_help = format!("{OVERVIEW}{}", exit::TABLE))]
+#[command(arg_required_else_help = true, propagate_version = false)]
+pub struct Cli {
+    /// Say more: -v tells what is done, -vv everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a cluster with our CRDs and Cluster API core, and keep it running until Ctrl-C
+    Up(Up),
+    /// Stop a running `up` and remove its state
+    Down(Down),
+    /// Show what runs and whether it is healthy
+    Status(Status),
+    /// Show the log of one part
+    Logs(Logs),
+    /// Run kubectl against the cluster of `up`
+    Kubectl(Kubectl),
+    /// Obtain and list the real parts: etcd, kube-apiserver, Cluster API core, Helm, …
+    Parts(Parts),
+    /// Replay an incident of the past with real parts, and see that it cannot happen again
+    Replay(Replay),
+    /// Show versions: russet and every pinned part
+    Version(Version),
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+/// Where the state lives.
+#[derive(Debug, Clone, Args)]
+pub struct Dir {
+    /// Directory of the cluster's state
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR, env = "RUSSET_DIR")]
+    pub dir: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Examples:
+  russet up                         everything on this machine, in the foreground
+  russet up --detach                the same, in the background; returns when it is ready
+  russet up --dir /tmp/second       a second cluster beside the first
+  russet up --kubeconfig ~/.kube/config --context kind-dev
+                                    install our CRDs into a cluster you already have
+  russet up --parts-dir ./bin       use these binaries of etcd, kube-apiserver, …
+
+The state survives Ctrl-C and kill -9: the next `up` goes on with the same objects.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line, independent of the others"
+)]
+pub struct Up {
+    #[command(flatten)]
+    pub dir: Dir,
+
+    /// Use an existing cluster instead of starting one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi"])]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of that kubeconfig (the current one if not given)
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
+
+    /// Look for binaries here first (may be given more than once)
+    #[arg(long, value_name = "DIR")]
+    pub parts_dir: Vec<PathBuf>,
+
+    /// Start in the background and return when everything is ready
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Let etcd flush every write to the disk: survives a power cut, slower
+    #[arg(long)]
+    pub durable: bool,
+
+    /// Leave Cluster API core out
+    #[arg(long)]
+    pub no_capi: bool,
+
+    /// How long everything may take to get ready, once the parts are at hand
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// Set by `--detach` on the process it starts.
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub background: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  russet down              stop, and remove the state directory
+  russet down --keep-data  stop, and keep everything for the next `up`")]
+pub struct Down {
+    #[command(flatten)]
+    pub dir: Dir,
+
+    /// Stop the processes, keep the state
+    #[arg(long)]
+    pub keep_data: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_EXAMPLES}\n\n{STATUS_FIELDS}"))]
+pub struct Status {
+    #[command(flatten)]
+    pub dir: Dir,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Repeat until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  russet logs                           which logs there are
+  russet logs kube-apiserver            the last 100 lines
+  russet logs kube-apiserver -f         and what comes
+  russet logs etcd --tail all           everything
+  russet logs kube-apiserver --previous what it wrote under the `up` before this one")]
+pub struct Logs {
+    /// Name of the part, as `russet status` shows it
+    pub part: Option<String>,
+
+    #[command(flatten)]
+    pub dir: Dir,
+
+    /// Go on as lines are written
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// How many lines from the end, or `all`
+    #[arg(long, value_name = "N", default_value = "100", value_parser = tail)]
+    pub tail: Tail,
+
+    /// The log of the run before: of the earlier `up`
+    #[arg(short, long, conflicts_with = "follow")]
+    pub previous: bool,
+}
+
+/// How much of a log to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    All,
+    Lines(usize),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  russet kubectl get crd
+  russet kubectl -- apply -f examples/runnerpool.yaml
+  russet kubectl --dir /tmp/second get nodes")]
+pub struct Kubectl {
+    #[command(flatten)]
+    pub dir: Dir,
+
+    /// Arguments for kubectl
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub args: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet parts list                     what is pinned, and where each one was found
+  russet parts fetch --all              obtain everything now, for work without a network
+  russet parts fetch etcd kube-apiserver
+  $(russet parts path helm) version     run one
+
+Looked for in this order: --parts-dir and KUBEBUILDER_ASSETS, russet's cache, the official
+download, a build with Go.")]
+pub struct Parts {
+    #[command(subcommand)]
+    pub action: PartsAction,
+
+    /// Look for binaries here first (may be given more than once)
+    #[arg(long, value_name = "DIR", global = true)]
+    pub parts_dir: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PartsAction {
+    /// List every part: version, where it is or would come from
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Obtain parts that are not here yet
+    Fetch {
+        /// Names of parts, as `russet parts list` shows them
+        #[arg(required_unless_present = "all")]
+        tools: Vec<String>,
+        /// Every part this machine can use
+        #[arg(long, conflicts_with = "tools")]
+        all: bool,
+    },
+    /// Print the path of one part
+    Path {
+        /// Name of the part
+        tool: String,
+    },
+    /// Read every cached part again and compare it with its checksum
+    Verify,
+}
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet replay --list
+  russet replay crd-pruning
+  russet replay --all")]
+pub struct Replay {
+    /// Name of the incident
+    #[arg(required_unless_present_any = ["list", "all"], conflicts_with_all = ["list", "all"])]
+    pub name: Option<String>,
+
+    /// List the incidents that can be replayed
+    #[arg(long)]
+    pub list: bool,
+
+    /// Replay all of them
+    #[arg(long, conflicts_with = "list")]
+    pub all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  russet version
+  russet version --json | jq -r '.parts[] | [.name, .version] | @tsv'")]
+pub struct Version {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  russet completions bash > ~/.local/share/bash-completion/completions/russet
+  russet completions zsh > ~/.zfunc/_russet
+  russet completions fish > ~/.config/fish/completions/russet.fish")]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+/// `90`, `90s`, `5m` or `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time; write for example 90s, 5m or 1h");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let unit = match text.strip_prefix(digits) {
+        Some("" | "s") => 1,
+        Some("m") => 60,
+        Some("h") => 3600,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit) {
+        Some(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("`{text}` is out of range; between 1s and 24h")),
+    }
+}
+
+fn tail(text: &str) -> Result<Tail, String> {
+    match text {
+        "all" => Ok(Tail::All),
+        number => number
+            .parse()
+            .map(Tail::Lines)
+            .map_err(|_| format!("`{text}` is neither a number of lines nor `all`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_examples() {
+        let mut cli = Cli::command();
+        for command in cli.get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{} has none", command.get_name());
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_field_of_the_status_document() {
+        fn names(value: &serde_json::Value, all: &mut Vec<String>) {
+            match value {
+                serde_json::Value::Object(fields) => {
+                    for (name, value) in fields {
+                        all.push(name.clone());
+                        names(value, all);
+                    }
+                }
+                serde_json::Value::Array(items) => items.iter().for_each(|item| names(item, all)),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        names(
+            &serde_json::to_value(crate::status::document::tests::healthy()).unwrap(),
+            &mut all,
+        );
+        assert!(all.len() > 30);
+        let words: Vec<&str> = STATUS_FIELDS
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .collect();
+        for name in all {
+            assert!(words.contains(&name.as_str()), "{name} is not documented");
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_seconds_minutes_and_hours() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("5m"), Ok(Duration::from_mins(5)));
+        assert_eq!(duration("1h"), Ok(Duration::from_hours(1)));
+        for wrong in ["", "m", "5 m", "-5s", "0s", "9d", "99999999999999999999h", "25h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn kubectl_arguments_pass_through_with_and_without_dashes() {
+        for line in ["russet kubectl get -o yaml crd", "russet kubectl -- get -o yaml crd"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::Kubectl(kubectl) = cli.command else {
+                panic!("{line}")
+            };
+            assert_eq!(kubectl.args, ["get", "-o", "yaml", "crd"]);
+        }
+    }
+
+    #[test]
+    fn a_mistyped_command_suggests_the_right_one() {
+        let error = Cli::try_parse_from(["russet", "statsu"]).unwrap_err().to_string();
+        assert!(error.contains("'status'"), "{error}");
+    }
+
+    #[test]
+    fn an_existing_cluster_excludes_what_only_makes_sense_for_our_own() {
+        for flag in ["--detach", "--durable", "--no-capi"] {
+            assert!(
+                Cli::try_parse_from(["russet", "up", "--kubeconfig", "k", flag]).is_err(),
+                "{flag}"
+            );
+        }
+        assert!(Cli::try_parse_from(["russet", "up", "--context", "c"]).is_err());
+    }
+}

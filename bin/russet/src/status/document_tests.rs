@@ -1,0 +1,238 @@
+use super::*;
+use std::path::Path;
+
+pub(crate) fn layout() -> Layout {
+    Layout::new(Path::new("/home/me/russet"), Path::new(".russet"))
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn part(name: &str, pid: u32) -> run::Part {
+    run::Part {
+        name: name.into(),
+        state: run::PartState::Running,
+        pid: Some(pid),
+        restarts: 0,
+        started_at: Some(at("2026-03-01T10:00:01Z")),
+        ready_after_seconds: Some(1.25),
+        last_exit: None,
+        address: Some("https://127.0.0.1:40001".into()),
+        log: layout().log(name),
+    }
+}
+
+fn run() -> run::Run {
+    run::Run {
+        pid: 100,
+        russet: "0.1.0".into(),
+        started_at: at("2026-03-01T10:00:00Z"),
+        phase: run::Phase::Ready,
+        ready_after_seconds: Some(9.5),
+        server: Some("https://127.0.0.1:40001".into()),
+        kubeconfig: Some(layout().kubeconfig()),
+        cluster_api: true,
+        parts: vec![part("etcd", 101), part("kube-apiserver", 102), part("capi-core", 103)],
+        steps: vec![],
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        server: Some("https://127.0.0.1:40001".into()),
+        kubeconfig: layout().kubeconfig(),
+        context: None,
+        reachable: true,
+        error: None,
+        version: Some("v1.35.4".into()),
+        nodes: Nodes { total: 1, ready: 1 },
+        crds: vec![Crd {
+            name: "runnerpools.tuist.dev".into(),
+            established: true,
+        }],
+        cluster_api: ClusterApi {
+            installed: true,
+            ready: false,
+            wanted: false,
+        },
+    }
+}
+
+fn facts(layout: &Layout) -> Facts<'_> {
+    Facts {
+        now: at("2026-03-01T11:02:05Z"),
+        layout,
+        holder: Some(Holder {
+            pid: 100,
+            started: 1,
+            command: "up".into(),
+        }),
+        run: Some(run()),
+        existing: None,
+        samples: [
+            (
+                100,
+                Sample {
+                    memory: 20 << 20,
+                    cpu_seconds: 2.0,
+                    cpu_percent: Some(0.1),
+                },
+            ),
+            (
+                101,
+                Sample {
+                    memory: 45 << 20,
+                    cpu_seconds: 12.5,
+                    cpu_percent: Some(1.26),
+                },
+            ),
+            (
+                102,
+                Sample {
+                    memory: 271 << 20,
+                    cpu_seconds: 80.0,
+                    cpu_percent: Some(4.0),
+                },
+            ),
+            (
+                103,
+                Sample {
+                    memory: 67 << 20,
+                    cpu_seconds: 8.0,
+                    cpu_percent: None,
+                },
+            ),
+        ]
+        .into(),
+        cluster: Some(cluster()),
+    }
+}
+
+pub(crate) fn healthy() -> Document {
+    judge(facts(&layout()))
+}
+
+pub(crate) fn degraded() -> Document {
+    let layout = layout();
+    let mut facts = facts(&layout);
+    let run = facts.run.as_mut().unwrap();
+    let apiserver = run.parts.get_mut(1).unwrap();
+    apiserver.state = run::PartState::BackingOff;
+    apiserver.pid = None;
+    apiserver.restarts = 3;
+    apiserver.last_exit = Some("signal 9 (SIGKILL)".into());
+    let cluster = facts.cluster.as_mut().unwrap();
+    cluster.reachable = false;
+    cluster.error = Some("connection refused".into());
+    judge(facts)
+}
+
+pub(crate) fn stopped() -> Document {
+    let layout = layout();
+    judge(Facts {
+        holder: None,
+        cluster: None,
+        ..facts(&layout)
+    })
+}
+
+#[test]
+fn the_json_document_keeps_its_fields() {
+    insta::assert_json_snapshot!(healthy());
+}
+
+#[test]
+fn all_running_is_ready_without_a_problem() {
+    let document = healthy();
+    assert_eq!(document.state, Health::Ready);
+    assert_eq!(document.problems, [""; 0]);
+    assert!(document.cluster.unwrap().cluster_api.ready);
+}
+
+#[test]
+fn a_part_that_backs_off_degrades_and_is_named() {
+    let document = degraded();
+    assert_eq!(document.state, Health::Degraded);
+    insta::assert_snapshot!(document.problems.join("\n"), @r"
+    kube-apiserver is BackingOff, last ended with: signal 9 (SIGKILL); see `russet logs kube-apiserver`
+    the API server does not answer: connection refused
+    ");
+}
+
+#[test]
+fn the_file_of_a_dead_run_does_not_make_it_alive() {
+    let document = stopped();
+    assert_eq!(document.state, Health::Stopped);
+    assert!(document.up.is_none());
+    assert!(
+        document
+            .parts
+            .iter()
+            .all(|part| part.pid.is_none() && part.state == run::PartState::Stopped)
+    );
+}
+
+#[test]
+fn a_new_up_over_the_file_of_an_old_one_is_starting() {
+    let layout = layout();
+    let mut facts = facts(&layout);
+    facts.holder = Some(Holder {
+        pid: 999,
+        started: 1,
+        command: "up".into(),
+    });
+    let document = judge(facts);
+    assert_eq!(document.state, Health::Starting);
+    assert!(document.parts.iter().all(|part| part.pid.is_none()));
+}
+
+#[test]
+fn a_missing_crd_or_cluster_api_is_a_problem() {
+    let layout = layout();
+    let mut facts = facts(&layout);
+    facts.cluster.as_mut().unwrap().crds.first_mut().unwrap().established = false;
+    facts.run.as_mut().unwrap().parts.pop();
+    insta::assert_snapshot!(judge(facts).problems.join("\n"), @r"
+    CRD runnerpools.tuist.dev is not Established; `russet up` installs it
+    Cluster API core is not ready
+    ");
+}
+
+#[test]
+fn without_cluster_api_its_absence_is_fine() {
+    let layout = layout();
+    let mut facts = facts(&layout);
+    let run = facts.run.as_mut().unwrap();
+    run.cluster_api = false;
+    run.parts.pop();
+    facts.cluster.as_mut().unwrap().cluster_api.installed = false;
+    assert_eq!(judge(facts).state, Health::Ready);
+}
+
+#[test]
+fn an_existing_cluster_is_judged_by_its_answers_alone() {
+    let layout = layout();
+    let existing = record::Existing {
+        kubeconfig: "/k".into(),
+        context: Some("dev".into()),
+    };
+    let mut facts = Facts {
+        holder: None,
+        run: None,
+        existing: Some(existing),
+        ..facts(&layout)
+    };
+    facts.cluster.as_mut().unwrap().cluster_api = ClusterApi::default();
+    assert_eq!(judge(facts).state, Health::Ready);
+}
+
+#[test]
+fn a_clock_that_went_back_gives_no_negative_age() {
+    let layout = layout();
+    let document = judge(Facts {
+        now: at("2026-03-01T09:00:00Z"),
+        ..facts(&layout)
+    });
+    assert_eq!(document.up.unwrap().uptime_seconds, 0);
+}

@@ -1,0 +1,106 @@
+//! The table at the end of `up`: where everything is and how to use it.
+
+use crate::table::{Cell, Colour, Table, Tone};
+use std::path::{Path, PathBuf};
+
+/// What the newcomer needs next.
+#[derive(Debug)]
+pub struct Summary {
+    pub server: String,
+    pub kubeconfig: PathBuf,
+    pub kubectl: Option<PathBuf>,
+    pub logs: PathBuf,
+    pub crds: usize,
+    pub cluster_api: bool,
+    pub ready_after: f64,
+    /// The directory, when it is not the default and must be named in commands.
+    pub dir: Option<PathBuf>,
+    pub background: bool,
+}
+
+impl Summary {
+    pub fn render(&self, colour: Colour) -> String {
+        let mut table = Table::new(&[]);
+        let mut row = |name: &'static str, text: String| table.row([Cell::new(name, Tone::Dim), Cell::from(text)]);
+        row("API server", self.server.clone());
+        row("Kubeconfig", shown(&self.kubeconfig));
+        if let Some(kubectl) = &self.kubectl {
+            row("kubectl", shown(kubectl));
+        }
+        row("Logs", shown(&self.logs));
+        row("CRDs", format!("{} Established", self.crds));
+        row(
+            "Cluster API",
+            if self.cluster_api { "core running" } else { "left out" }.to_owned(),
+        );
+        let dir = self
+            .dir
+            .as_ref()
+            .map(|dir| format!(" --dir {}", shown(dir)))
+            .unwrap_or_default();
+        let ready = colour.paint(Tone::Good, &format!("Ready after {:.1} s.", self.ready_after));
+        let stop = if self.background {
+            format!("russet down{dir}")
+        } else {
+            "Ctrl-C (keeps the data), then `russet up` goes on".to_owned()
+        };
+        let mut uses = Table::new(&[]);
+        let mut usage = |what: &'static str, how: String| uses.row([Cell::new(what, Tone::Dim), Cell::from(how)]);
+        usage("Use it", format!("russet kubectl{dir} get crd"));
+        usage("", format!("export KUBECONFIG={}", shown(&self.kubeconfig)));
+        usage("Look at it", format!("russet status{dir} --watch"));
+        usage("Read a log", format!("russet logs{dir} kube-apiserver -f"));
+        usage("Stop it", stop);
+        if !self.background {
+            usage("Remove it", format!("russet down{dir}"));
+        }
+        format!("\n{ready}\n\n{}\n{}", table.render(colour), uses.render(colour))
+    }
+}
+
+/// Quoted for a shell where it must be.
+fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=@:,".contains(c);
+    if text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            server: "https://127.0.0.1:40001".into(),
+            kubeconfig: "/home/me/.russet/kubeconfig".into(),
+            kubectl: Some("/home/me/.cache/russet/parts/kubectl".into()),
+            logs: "/home/me/.russet/logs".into(),
+            crds: 8,
+            cluster_api: true,
+            ready_after: 11.27,
+            dir: None,
+            background: false,
+        }
+    }
+
+    #[test]
+    fn the_table_says_where_everything_is_and_how_to_use_it() {
+        insta::assert_snapshot!(summary().render(Colour::Never));
+    }
+
+    #[test]
+    fn another_directory_is_named_in_every_command() {
+        let elsewhere = Summary {
+            dir: Some("/tmp/my second".into()),
+            kubectl: None,
+            cluster_api: false,
+            background: true,
+            ..summary()
+        };
+        insta::assert_snapshot!(elsewhere.render(Colour::Never));
+    }
+}

@@ -1,0 +1,190 @@
+//! A directory of its own, and the binary run in it.
+
+use russet::process;
+use russet::state::Layout;
+use russet::status::document::Document;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// A cluster start is the slowest thing waited for; on a busy two-core machine it has taken half a minute.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+
+const POLL: Duration = Duration::from_millis(50);
+
+pub(crate) struct Sandbox {
+    dir: TempDir,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            dir: tempfile::Builder::new().prefix("russet-it-").tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.path(), Path::new(".russet"))
+    }
+
+    /// The binary, with the surroundings of a plain shell.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_russet"));
+        command.args(args).current_dir(self.path()).stdin(Stdio::null());
+        for name in ["KUBECONFIG", "RUSSET_DIR", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().unwrap())
+    }
+
+    /// Starts it and returns at once; its output goes to a file.
+    pub(crate) fn spawn(&self, args: &[&str], output: &Path) -> Child {
+        let file = std::fs::File::create(output).unwrap();
+        let same = file.try_clone().unwrap();
+        self.command(args).stdout(file).stderr(same).spawn().unwrap()
+    }
+
+    pub(crate) fn status(&self) -> Document {
+        let ran = self.run(&["status", "--json"]);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}\n{ran:?}"))
+    }
+}
+
+impl Drop for Sandbox {
+    /// Also after a failed assertion: nothing keeps running.
+    fn drop(&mut self) {
+        if self.layout().root().exists() {
+            if std::thread::panicking() {
+                self.show_logs();
+            }
+            let _ = self.command(&["down"]).output();
+        }
+    }
+}
+
+impl Sandbox {
+    fn show_logs(&self) {
+        for entry in std::fs::read_dir(self.layout().logs()).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = lines
+                .get(lines.len().saturating_sub(15)..)
+                .unwrap_or_default()
+                .join("\n");
+            eprintln!("--- {}\n{tail}", entry.path().display());
+        }
+    }
+}
+
+/// What a finished command said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+}
+
+/// One process, recognisable after its pid has been used again.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    started: u64,
+}
+
+impl Identity {
+    fn of(name: &str, pid: u32) -> Self {
+        let started = process::start_time(pid).unwrap_or_else(|| panic!("{name} ({pid}) is not running"));
+        Self {
+            name: name.to_owned(),
+            pid,
+            started,
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        process::is_alive(self.pid, self.started)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
+        assert!(self.is_alive());
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+/// `up` itself (first) and every part of it.
+pub(crate) fn processes(document: &Document) -> Vec<Identity> {
+    let up = document.up.as_ref().expect("up is running");
+    let parts = document
+        .parts
+        .iter()
+        .map(|part| Identity::of(&part.name, part.pid.expect("the part runs")));
+    std::iter::once(Identity::of("up", up.pid)).chain(parts).collect()
+}
+
+/// Waits for a condition; the last answer is shown when it does not come true.
+pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(last) => assert!(
+                Instant::now() < deadline,
+                "waited {PATIENCE:?} for {what}; last: {last}"
+            ),
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+pub(crate) async fn until_gone(processes: &[Identity]) {
+    until("every process to be gone", || {
+        let left: Vec<&Identity> = processes.iter().filter(|process| process.is_alive()).collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
+}
+
+/// A file, as text.
+pub(crate) fn text(path: &PathBuf) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
