@@ -1,0 +1,81 @@
+//! The workspace's own programs: what is generated, what is checked, and the gate that runs it all.
+//!
+//! `cargo run -p xtask -- <command>`. Each command is a module; this file only parses and dispatches.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+mod chart;
+mod ci;
+mod compatibility;
+mod dependencies;
+mod generate;
+mod history;
+mod layers;
+mod reference;
+mod setup;
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Generates and checks what the workspace promises")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write the CRD chart and the field reference from crates/api
+    Generate {
+        /// Write nothing; fail with a difference if a file is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compare the CRDs with every schema that was ever installed; fail on a change that could hurt a stored object
+    CheckCrds,
+    /// Keep the current CRDs as a new entry of the schema history, as the last act before a release
+    RecordCrds {
+        /// Name of the entry, such as 0.2.0
+        name: String,
+    },
+    /// Check that dependencies between crates point down
+    CheckLayers,
+    /// Formatting, generated files, CRD history, layers, clippy, dependencies
+    Lint,
+    /// Everything: lint, real parts, tests
+    Ci,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Without the backtrace: these errors are about the workspace, not about this program.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    let root = root()?;
+    match command {
+        Command::Generate { check: false } => generate::write(&root),
+        Command::Generate { check: true } => generate::check(&root),
+        Command::CheckCrds => history::check(&root),
+        Command::RecordCrds { name } => history::record(&root, &name),
+        Command::CheckLayers => layers::check(&root),
+        Command::Lint => ci::lint(&root),
+        Command::Ci => ci::ci(&root),
+    }
+}
+
+/// The folder of the workspace: the parent of this crate.
+fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .map(Path::to_path_buf)
+        .context("failed to find the workspace: xtask has no parent folder")
+}
