@@ -8,6 +8,8 @@ pub const KUBELET_CONFIG_HASH: &str = "tuist.dev/kubelet-config-hash";
 pub const CONFIG_HASH: &str = "tuist.dev/config-hash";
 /// On a Pod template: hash of the ready Nodes, so that a fleet change spreads the Pods again.
 pub const FLEET_HASH: &str = "tuist.dev/fleet-hash";
+/// On every object that a controller of ours applied: digest of what it applied, so that an unchanged object costs no write.
+pub const APPLIED_HASH: &str = "tuist.dev/applied-hash";
 /// On a Node: move cache replicas away from it, one at a time.
 pub const KURA_EVACUATE: &str = "tuist.dev/kura-evacuate";
 /// On a KuraInstance: revision of the manifest the server last applied.

@@ -5,6 +5,8 @@
 
 /// Groups hosts that share an SSH key and a purpose; Pods select a fleet by it.
 pub const FLEET: &str = "tuist.dev/fleet";
+/// On a child object: uid of the object it belongs to, by which children that are no longer wanted are found.
+pub const OWNER_UID: &str = "tuist.dev/owner-uid";
 /// Which runtime executes the Pods of a Node.
 pub const RUNTIME: &str = "tuist.dev/runtime";
 /// Value of [`RUNTIME`] on Macs.

@@ -10,32 +10,31 @@
 //!
 //! A controller's `main` is [`launch`] and little else.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::process::ExitCode;
-use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use k8s_openapi::NamespaceResourceScope;
+use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
-use kube::{Client, Resource};
 use russet_telemetry::{BuildInfo, Metrics};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::apply::Applier;
-use crate::config::{self, CommonArgs, Config, Mode};
-use crate::error::Classify;
+use crate::config::{self, Config};
 use crate::health::{self, Health};
 use crate::leader::{self, Acquired, Election, Leadership, News};
 use crate::metrics::ControllerMetrics;
-use crate::runner::{Environment, Outcome, Runner};
+use crate::runner::{Environment, Runner};
+use crate::scope::Namespaced;
+
+mod component;
+mod launch;
+
+pub use component::Component;
+pub use launch::{launch, shutdown_signal};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -96,58 +95,6 @@ pub enum Error {
         /// Which.
         name: String,
     },
-}
-
-/// Something that runs while we lead, until it is told to stop.
-pub struct Component {
-    name: String,
-    run: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>,
-}
-
-impl std::fmt::Debug for Component {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Component")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Component {
-    /// Any task: it must end soon after its token fires, and not before.
-    pub fn new<F, Fut, E>(name: &str, run: F) -> Self
-    where
-        F: FnOnce(CancellationToken) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<BoxError>,
-    {
-        let run = move |stop| -> BoxFuture<'static, Result<(), BoxError>> {
-            Box::pin(async move { run(stop).await.map_err(Into::into) })
-        };
-        Self {
-            name: name.to_owned(),
-            run: Box::new(run),
-        }
-    }
-
-    /// A controller.
-    pub fn controller<K, Ctx, F, Fut, E>(runner: Runner<K>, context: Arc<Ctx>, reconcile: F) -> Self
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        Ctx: Send + Sync + 'static,
-        F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Classify + Send + Sync + 'static,
-    {
-        Self::new(runner.name(), move |stop| async move {
-            runner.run(context, reconcile, stop).await
-        })
-    }
 }
 
 /// Everything the components of a process share.
@@ -243,13 +190,7 @@ impl Manager {
     /// A controller of kind `K` in the configured scope.
     pub fn runner<K>(&self, name: &'static str, config: &watcher::Config) -> Runner<K>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
+        K: Namespaced,
     {
         Runner::new(name, self.environment(), config)
     }
@@ -445,113 +386,4 @@ fn fenced(kube: kube::Config, leadership: &Leadership) -> Result<Client, Error> 
         source: Box::new(source),
     })?;
     Ok(builder.with_layer(&leadership.fence()).build())
-}
-
-/// Fires on SIGTERM and SIGINT.
-pub fn shutdown_signal() -> std::io::Result<CancellationToken> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let token = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let fired = token.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        fired.cancel();
-    });
-    Ok(token)
-}
-
-/// The whole `main` of a controller: configuration, logs, crypto provider, components, exit code.
-///
-/// `settings` is what the controller was configured with beyond the common
-/// flags; it is shown by `--print-config`. Exit codes: 0 stopped as asked, 64 the configuration is wrong, 1 anything else,
-/// lost leadership included.
-pub async fn launch<S, B, E>(about: About, common: CommonArgs, settings: &S, build: B) -> ExitCode
-where
-    S: Serialize,
-    B: FnOnce(&Manager) -> Result<Vec<Component>, E>,
-    E: Into<BoxError>,
-{
-    const EX_USAGE: u8 = 64;
-    let name = about.name;
-    let fail = |code: u8, error: &dyn std::error::Error| {
-        #[expect(clippy::print_stderr, reason = "logging may not be set up, and this is for a person")]
-        {
-            eprintln!("{name}: {}", chain(error));
-        }
-        ExitCode::from(code)
-    };
-    let config = match Config::from_args(common, config::unique_identity) {
-        Ok(config) => config,
-        Err(error) => return fail(EX_USAGE, &error),
-    };
-    if config.mode == Mode::Print {
-        return match serde_json::to_string_pretty(&serde_json::json!({"common": config, "settings": settings})) {
-            Ok(text) => {
-                #[expect(clippy::print_stdout, reason = "this is what was asked for")]
-                {
-                    println!("{text}");
-                }
-                ExitCode::SUCCESS
-            }
-            Err(error) => fail(1, &error),
-        };
-    }
-    let log = russet_telemetry::Options {
-        format: config.log_format,
-        filter: config.log_filter.clone(),
-    };
-    if let Err(error) = russet_telemetry::init(&log) {
-        return fail(EX_USAGE, &error);
-    }
-    // Another part of the process may have chosen one already; the first choice stands.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mode = config.mode;
-    let manager = match Manager::new(about, config).await {
-        Ok(manager) => manager,
-        Err(error) => return fail(EX_USAGE, &error),
-    };
-    let components = match build(&manager) {
-        Ok(components) => components,
-        Err(error) => return fail(EX_USAGE, &*error.into()),
-    };
-    if mode == Mode::Check {
-        #[expect(clippy::print_stdout, reason = "this is what was asked for")]
-        {
-            println!("{name}: the configuration is usable");
-        }
-        return ExitCode::SUCCESS;
-    }
-    let stop = match shutdown_signal() {
-        Ok(stop) => stop,
-        Err(error) => return fail(1, &error),
-    };
-    match manager.run(components, stop).await {
-        Ok(()) => {
-            info!(name, "stopped");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            error!(name, error = chain(&error), "ended");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// An error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Transparent errors repeat their source.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -18,37 +18,37 @@ mod cache;
 mod lane;
 pub mod policy;
 mod watch;
+mod worker;
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use k8s_openapi::ClusterResourceScope;
 use kube::runtime::controller::{Action, Error as KubeError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, watcher};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{Instrument as _, debug, error, info, warn};
+use tracing::{debug, info};
 
-use crate::backoff::{self, Attempts};
+use crate::backoff::Attempts;
 use crate::crds::{self, Needed};
-use crate::error::{Class, Classify};
+use crate::error::Classify;
 use crate::health::{Check, Health};
 use crate::metrics::ControllerMetrics;
-use crate::scope::Scope;
+use crate::scope::{Namespaced, Scope};
 
 pub use cache::Cache;
 pub use lane::Handle;
 use lane::{Guarded, Lane};
-use policy::Requeue;
+use worker::{Failure, Worker, key};
 
 /// What a runner needs from its process; [`crate::Manager`] has one.
 #[derive(Clone)]
@@ -100,44 +100,13 @@ pub enum Error {
     },
 }
 
-/// A reconcile that panicked, or an object that cannot be read; beside the errors of the reconcile itself.
-#[derive(Debug, thiserror::Error)]
-enum Failure<E> {
-    #[error(transparent)]
-    Reconcile(E),
-    #[error("reconcile panicked")]
-    Panicked,
-}
-
-impl<E: Classify> Failure<E> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Reconcile(error) => error.class(),
-            Self::Panicked => Class::Transient,
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Reconcile(error) => error.reason(),
-            Self::Panicked => "Panic",
-        }
-    }
-}
-
 /// Objects are looked at this often although no event came, in case one was lost.
 const RESYNC: Duration = Duration::from_mins(30);
 
 /// One controller for objects of kind `K`.
 pub struct Runner<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Namespaced,
 {
     name: &'static str,
     environment: Environment,
@@ -148,13 +117,7 @@ where
 
 impl<K> Debug for Runner<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Namespaced,
 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Runner")
@@ -166,13 +129,7 @@ where
 
 impl<K> Runner<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Namespaced,
 {
     /// A controller for all objects in scope that `config` selects.
     pub fn new(name: &'static str, environment: Environment, config: &watcher::Config) -> Self {
@@ -194,14 +151,7 @@ where
     /// Watches children, reconciles their owner when one changes or disappears, and keeps them at hand.
     pub fn owns<C>(&mut self, config: &watcher::Config) -> Cache<C>
     where
-        C: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
+        C: Namespaced + Serialize,
     {
         self.watches(config, |child: &C| lane::controller_of::<C, K>(child))
     }
@@ -213,14 +163,7 @@ where
         map: impl Fn(&C) -> Vec<ObjectRef<K>> + Clone + Send + Sync + 'static,
     ) -> Cache<C>
     where
-        C: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
+        C: Namespaced + Serialize,
     {
         self.needs::<C>();
         let mut cache = Cache::default();
@@ -258,14 +201,7 @@ where
         map: impl Fn(&C) -> Vec<ObjectRef<K>> + Clone + Send + Sync + 'static,
     ) -> Cache<C>
     where
-        C: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
+        C: Namespaced + Serialize,
     {
         self.watches_api(
             &kube::Api::namespaced(self.environment.client.clone(), namespace),
@@ -361,7 +297,7 @@ where
             let (client, metrics, stop) = (client.clone(), metrics.clone(), stop.clone());
             tasks.spawn(async move { crds::keep_watch(&client, &needed, &crd_check, &metrics, &stop).await });
         }
-        let shared = Arc::new(Shared {
+        let worker = Arc::new(Worker {
             name,
             metrics: metrics.clone(),
             attempts: Attempts::default(),
@@ -373,31 +309,31 @@ where
         for lane in lanes {
             let lane::Started { store, ready, queue } = lane.start(name, &health, &metrics, &stop, &mut tasks);
             filled.push(ready.clone());
-            let (shared, context, reconcile) = (Arc::clone(&shared), Arc::clone(&context), reconcile.clone());
+            let (worker, context, reconcile) = (Arc::clone(&worker), Arc::clone(&context), reconcile.clone());
             let handler = {
-                let shared = Arc::clone(&shared);
+                let worker = Arc::clone(&worker);
                 move |object: Arc<Guarded<K>>, context: Arc<Ctx>| {
-                    let (shared, reconcile, ready) = (Arc::clone(&shared), reconcile.clone(), ready.clone());
+                    let (worker, reconcile, ready) = (Arc::clone(&worker), reconcile.clone(), ready.clone());
                     Box::pin(async move {
                         // Ends only when the watches end, in which case nobody waits for us either.
                         if !ready.wait().await {
                             return Ok(Action::await_change());
                         }
-                        shared.reconcile(object, context, reconcile).await
+                        worker.reconcile(object, context, reconcile).await
                     })
                 }
             };
-            let errors = Arc::clone(&shared);
+            let errors = Arc::clone(&worker);
             let policy =
                 move |object: Arc<Guarded<K>>, failure: &Failure<E>, _: Arc<Ctx>| errors.retry(&*object, failure);
             let config = kube::runtime::controller::Config::default().concurrency(concurrency);
             let stream = applier(handler, policy, context, store, queue, config);
-            let shared = Arc::clone(&shared);
+            let worker = Arc::clone(&worker);
             pipelines.spawn(async move {
                 stream
                     .for_each(|result| {
                         if let Err(KubeError::ObjectNotFound(object)) = &result {
-                            shared.attempts.reset(&key(object.namespace.as_deref(), &object.name));
+                            worker.attempts.reset(&key(object.namespace.as_deref(), &object.name));
                         }
                         std::future::ready(())
                     })
@@ -426,104 +362,4 @@ async fn report_filled(filled: Vec<lane::Ready>, check: Check) {
         }
     }
     check.pass();
-}
-
-/// What the lanes of one controller share.
-struct Shared {
-    name: &'static str,
-    metrics: ControllerMetrics,
-    attempts: Attempts<String>,
-    permits: Semaphore,
-    resync: Duration,
-}
-
-fn key(namespace: Option<&str>, name: &str) -> String {
-    format!("{}/{name}", namespace.unwrap_or_default())
-}
-
-impl Shared {
-    async fn reconcile<K, Ctx, F, Fut, E>(
-        &self,
-        object: Arc<Guarded<K>>,
-        context: Arc<Ctx>,
-        reconcile: F,
-    ) -> Result<Action, Failure<E>>
-    where
-        K: Resource<DynamicType = ()> + Clone,
-        F: Fn(Arc<K>, Arc<Ctx>) -> Fut,
-        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Classify + Send + Sync + 'static,
-    {
-        let object = match &object.0 {
-            Ok(object) => Arc::new(object.clone()),
-            Err(invalid) => {
-                // Counted where it was decoded. An event brings it back once somebody mended it.
-                warn!(controller = self.name, object = invalid.metadata.name, error = %invalid.error, "object cannot be read, leaving it alone");
-                return Ok(Action::await_change());
-            }
-        };
-        // The semaphore is never closed.
-        let _permit = self.permits.acquire().await;
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let span = tracing::info_span!("reconcile", controller = self.name, namespace, name);
-        let started = Instant::now();
-        // A task of its own, so that a panic is one object's failure and not the end of the controller; dropped with us, so that
-        // losing leadership ends it at its next await.
-        let task = AbortOnDropHandle::new(tokio::spawn(reconcile(object, context).instrument(span.clone())));
-        let result = match task.await {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(error)) => Err(Failure::Reconcile(error)),
-            Err(_) => Err(Failure::Panicked),
-        };
-        let _entered = span.entered();
-        let seconds = started.elapsed().as_secs_f64();
-        let label = match &result {
-            Ok(Outcome::Done) => "ok",
-            Ok(Outcome::After(_)) => "requeue",
-            Ok(Outcome::Waiting { .. }) => "waiting",
-            Err(failure) if matches!(failure.class(), Class::Waiting { .. }) => "waiting",
-            Err(_) => "error",
-        };
-        self.metrics.reconciled(self.name, label, seconds);
-        result.map(|outcome| {
-            self.attempts.reset(&key(Some(&namespace), &name));
-            let period = match outcome {
-                Outcome::Done => self.resync,
-                Outcome::After(delay) => delay,
-                Outcome::Waiting { what, poll } => {
-                    debug!(what, "waiting");
-                    poll
-                }
-            };
-            Action::requeue(backoff::jittered(period, &mut rand::rng()))
-        })
-    }
-
-    /// Counts and logs a failure, and says when to come back.
-    fn retry<K: Resource, E: Classify>(&self, object: &K, failure: &Failure<E>) -> Action {
-        let (namespace, name) = (object.meta().namespace.as_deref(), object.name_any());
-        let class = failure.class();
-        let attempt = self.attempts.failed(key(namespace, &name));
-        let requeue = policy::requeue(&class, attempt, &mut rand::rng());
-        let (controller, reason) = (self.name, failure.reason());
-        match &class {
-            Class::Waiting { what, .. } => debug!(controller, namespace, name, what, "waiting"),
-            Class::Conflict => {
-                self.metrics.failed(controller, class.label());
-                debug!(controller, namespace, name, error = %failure, "another writer was faster, retrying");
-            }
-            Class::Forbidden => {
-                self.metrics.failed(controller, class.label());
-                error!(controller, namespace, name, reason, error = %failure, ?requeue, "RBAC is missing");
-            }
-            _ => {
-                self.metrics.failed(controller, class.label());
-                warn!(controller, namespace, name, reason, attempt, error = %failure, ?requeue, "reconcile failed");
-            }
-        }
-        match requeue {
-            Requeue::After(delay) => Action::requeue(delay),
-            Requeue::OnChange => Action::await_change(),
-        }
-    }
 }

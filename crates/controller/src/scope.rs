@@ -4,11 +4,29 @@
 //! never starts (incident `namespaced-informer`). So the scope is a value, and Apis are made from it.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Debug};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A kind that a controller can work on: typed, readable, and in a namespace. Every such type is one.
+pub trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
 
 /// Why a scope was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,6 +18,7 @@ mod controller_apply;
 mod controller_crds;
 mod controller_leader;
 mod controller_rbac;
+mod controller_reconnect;
 mod controller_scale;
 mod crd_chart;
 mod harness;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::BoxStream;
-use k8s_openapi::NamespaceResourceScope;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{ReconcileReason, ReconcileRequest};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::watch::{Watch, WatchTask};
 use crate::health::Health;
 use crate::metrics::ControllerMetrics;
-use crate::scope::Place;
+use crate::scope::{Namespaced, Place};
 
 /// An object, or why it could not be read.
 pub(super) type Guarded<K> = DeserializeGuard<K>;
@@ -45,13 +44,7 @@ impl Ready {
 
 pub(super) struct Lane<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Namespaced,
 {
     place: Place,
     store: Store<Guarded<K>>,
@@ -70,13 +63,7 @@ pub(super) struct Started<K: Resource<DynamicType = ()> + 'static> {
 
 impl<K> Lane<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Namespaced,
 {
     pub(super) fn new(client: &Client, place: Place, config: &watcher::Config) -> Self {
         let (sender, receiver) = unbounded();
