@@ -27,6 +27,7 @@
 mod decision;
 mod election;
 mod guard;
+pub(crate) mod wire;
 
 pub use decision::{Action, Record, Timing, TimingError, decide};
 pub use election::{Acquired, Election, Error, News, Options};

@@ -13,7 +13,6 @@
 use std::net::SocketAddr;
 
 use kube::Client;
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use russet_telemetry::{BuildInfo, Metrics};
@@ -382,8 +381,7 @@ async fn load(config: &Config) -> Result<kube::Config, Error> {
 }
 
 fn fenced(kube: kube::Config, leadership: &Leadership) -> Result<Client, Error> {
-    let builder = ClientBuilder::try_from(kube).map_err(|source| Error::Client {
+    leader::wire::client(kube, leadership).map_err(|source| Error::Client {
         source: Box::new(source),
-    })?;
-    Ok(builder.with_layer(&leadership.fence()).build())
+    })
 }

@@ -82,6 +82,15 @@ impl Leadership {
         self.check().is_ok()
     }
 
+    /// Whether this process led once and must never write again. A standby has not ended; it may still ask.
+    pub(super) fn has_ended(&self) -> bool {
+        match self.0.deadline.load(Ordering::Acquire) {
+            STANDBY | ALWAYS => false,
+            REVOKED => true,
+            deadline => self.nanos(Instant::now()) >= deadline,
+        }
+    }
+
     /// Fires once, when leadership is lost or given up.
     pub fn lost(&self) -> &CancellationToken {
         &self.0.lost
