@@ -10,6 +10,7 @@
 //!   kubeconfig      admin credentials (0600), the path `up` prints
 //!   pids.json       every process that runs, for whoever must clean up after a killed run
 //!   cluster/        PKI, etcd data, ports.json of the control plane
+//!   kura/           data and ports.json of the cache node
 //!   cluster-api/    certificate, kubeconfig, ports.json of Cluster API core
 //!   charts/ helm/   the unpacked CRD chart, Helm's own folders
 //!   logs/           one file per part
@@ -75,6 +76,10 @@ impl Layout {
 
     pub fn cluster(&self) -> PathBuf {
         self.root.join("cluster")
+    }
+
+    pub fn cache(&self) -> PathBuf {
+        self.root.join("kura")
     }
 
     pub fn capi(&self) -> PathBuf {

@@ -184,6 +184,11 @@ fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surro
         logs: layout.logs(),
         crds: crate::status::cluster::our_crds().len(),
         cluster_api: !args.no_capi,
+        cache: run
+            .parts
+            .iter()
+            .find(|part| part.name == super::cache::NAME)
+            .and_then(|part| part.address.clone()),
         ready_after: run.ready_after_seconds.unwrap_or_default(),
         dir: super::named_dir(layout, surroundings),
         background: true,

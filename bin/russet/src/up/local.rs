@@ -1,6 +1,7 @@
 //! A cluster of our own, in the foreground (also the background process of `--detach`).
 
 use super::board::Board;
+use super::cache;
 use super::chart::{self, Ownership, Target};
 use super::disk;
 use super::ports::Ports;
@@ -83,7 +84,7 @@ pub(super) async fn up(
         signal = signals.next() => Err(Stop::Signal(signal)),
         started = tokio::time::timeout(args.timeout, start(args, layout, &tools, &supervisor, &board, record)) => {
             match started {
-                Ok(Ok(server)) => Ok(server),
+                Ok(Ok(started)) => Ok(started),
                 Ok(Err(error)) => Err(Stop::Failed(error)),
                 Err(_) => Err(Stop::Failed(anyhow!(
                     "not ready within {} s; `russet logs` has the logs, --timeout allows more time", args.timeout.as_secs()
@@ -94,10 +95,10 @@ pub(super) async fn up(
     };
     board.observe(&supervisor);
     let exit = match started {
-        Ok(server) => {
+        Ok(started) => {
             let ready_after = board.ready();
             print(
-                &summary(args, layout, &tools, server, ready_after, surroundings),
+                &summary(args, layout, &tools, started, ready_after, surroundings),
                 surroundings,
             )?;
             let signal = tokio::select! {
@@ -133,7 +134,13 @@ fn interrupted(signal: &str) -> Exit {
     Exit::Interrupted
 }
 
-/// Starts everything and returns the URL of the API server.
+/// What was started, as the table at the end tells it.
+struct Started {
+    server: String,
+    cache: Option<String>,
+}
+
+/// Starts everything.
 async fn start(
     args: &cli::Up,
     layout: &Layout,
@@ -141,7 +148,7 @@ async fn start(
     supervisor: &Supervisor,
     board: &Board,
     mut record: Record,
-) -> Result<String> {
+) -> Result<Started> {
     let before = Ports::remembered(layout);
     let mut options = control_plane::Options::new(layout.cluster());
     options.extras = Extras::all();
@@ -199,14 +206,21 @@ async fn start(
         }
         anyhow::Ok(())
     };
-    // Neither needs the other.
-    tokio::try_join!(install, cluster_api)?;
+    let cache = async {
+        let program = std::env::current_exe().ok().and_then(|russet| cache::program(&russet));
+        match program {
+            Some(program) => cache::start(&program, layout, supervisor).await.map(Some),
+            None => Ok(None),
+        }
+    };
+    // None needs another.
+    let ((), (), cache) = tokio::try_join!(install, cluster_api, cache)?;
     let after = Ports::remembered(layout);
     for remark in after.moved_since(&before) {
         board.note(&remark);
     }
     board.located(&server, kubeconfig, after.addresses());
-    Ok(server)
+    Ok(Started { server, cache })
 }
 
 /// Stops the parts in order. A second signal ends the wait: the kernel, or the next run's sweep, does the rest.
@@ -227,12 +241,13 @@ fn summary(
     args: &cli::Up,
     layout: &Layout,
     tools: &Tools,
-    server: String,
+    started: Started,
     ready_after: f64,
     surroundings: &Surroundings,
 ) -> Summary {
     Summary {
-        server,
+        server: started.server,
+        cache: started.cache,
         kubeconfig: layout.kubeconfig(),
         kubectl: tools.path("kubectl").ok().map(PathBuf::from),
         logs: layout.logs(),

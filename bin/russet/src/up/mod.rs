@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! local     lock ─► admit old state ─► parts ─► control plane ─┬─► CRD chart (helm) ─► Established ─┬─► table ─► supervise
-//!                                                              └─► Cluster API core ────────────────┘
+//!                                                              ├─► Cluster API core ────────────────┤
+//!                                                              └─► cache node (kura) ───────────────┘
 //! detach    parts (here, with bars) ─► the same as a background process ─► watch its status.json until ready
 //! existing  lock ─► reach it ─► CRD chart (helm) ─► Established ─► say whether Cluster API core is there
 //! ```
@@ -13,6 +14,7 @@ pub mod news;
 pub mod summary;
 
 mod board;
+mod cache;
 mod detach;
 mod existing;
 mod local;

@@ -12,12 +12,13 @@ use std::path::Path;
 pub(super) struct Ports(BTreeMap<String, u16>);
 
 /// Part, the name of the port it is reached at, and the scheme spoken there.
-const PARTS: [(&str, &str, &str); 5] = [
+const PARTS: [(&str, &str, &str); 6] = [
     (name::ETCD, name::ETCD, "https"),
     (name::APISERVER, name::APISERVER, "https"),
     (name::CONTROLLER_MANAGER, name::CONTROLLER_MANAGER, "https"),
     (name::SCHEDULER, name::SCHEDULER, "https"),
     (capi::NAME, "capi-webhook", "https"),
+    (super::cache::NAME, super::cache::NAME, "http"),
 ];
 
 impl Ports {
@@ -29,6 +30,7 @@ impl Ports {
         };
         let mut all = read(&layout.cluster());
         all.extend(read(&layout.capi()));
+        all.extend(read(&layout.cache()));
         Self(all)
     }
 

@@ -12,6 +12,8 @@ pub struct Summary {
     pub logs: PathBuf,
     pub crds: usize,
     pub cluster_api: bool,
+    /// URL of the cache node, when one was started.
+    pub cache: Option<String>,
     pub ready_after: f64,
     /// The directory, when it is not the default and must be named in commands.
     pub dir: Option<PathBuf>,
@@ -32,6 +34,12 @@ impl Summary {
         row(
             "Cluster API",
             if self.cluster_api { "core running" } else { "left out" }.to_owned(),
+        );
+        row(
+            "Build cache",
+            self.cache
+                .clone()
+                .unwrap_or_else(|| "left out: no kura beside russet (cargo build --package kura)".to_owned()),
         );
         let dir = self
             .dir
@@ -81,6 +89,7 @@ mod tests {
             logs: "/home/me/.russet/logs".into(),
             crds: 8,
             cluster_api: true,
+            cache: Some("http://127.0.0.1:40002".into()),
             ready_after: 11.27,
             dir: None,
             background: false,
@@ -98,6 +107,7 @@ mod tests {
             dir: Some("/tmp/my second".into()),
             kubectl: None,
             cluster_api: false,
+            cache: None,
             background: true,
             ..summary()
         };

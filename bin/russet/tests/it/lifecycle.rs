@@ -5,8 +5,12 @@ use russet::state::run::PartState;
 use russet::status::document::{Document, Health};
 use rustix::process::Signal;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use tokio::time::Instant;
+
+/// The cache node is started when its program lies beside ours, which it does after a build of the workspace.
+const CACHE: &str = "kura";
 
 const PARTS: [&str; 5] = [
     "etcd",
@@ -24,6 +28,13 @@ async fn a_cluster_survives_everything_short_of_down() {
     comes_up_in_the_background(&sandbox);
     sandbox.run(&["kubectl", "create", "configmap", "survivor"]).expect(0);
     serves_our_crds_and_cluster_api(&sandbox);
+    the_cache_node_keeps(
+        &sandbox,
+        &[
+            (&format!("PUT {ENTRY}|warm"), "201"),
+            (&format!("GET {ENTRY}|"), "warm"),
+        ],
+    );
     a_second_up_is_refused(&sandbox);
     an_existing_cluster_gets_our_crds(&sandbox);
     a_killed_apiserver_is_restarted_and_shown(&sandbox).await;
@@ -43,6 +54,7 @@ async fn a_cluster_survives_everything_short_of_down() {
         "helm must not run again:\n{said}"
     );
     drop(squatter);
+    the_cache_node_keeps(&sandbox, &[(&format!("GET {ENTRY}|"), "warm")]);
 
     // As a Helm that was killed together with russet leaves it: without help every later `helm upgrade` would refuse.
     let lock_release = [
@@ -125,9 +137,17 @@ fn comes_up_in_the_background(sandbox: &Sandbox) {
     let status = sandbox.status();
     assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
     let names: Vec<&str> = status.parts.iter().map(|part| part.name.as_str()).collect();
-    assert_eq!(names.len(), PARTS.len(), "{names:?}");
+    let cache = std::path::Path::new(env!("CARGO_BIN_EXE_russet"))
+        .with_file_name(CACHE)
+        .is_file();
+    assert_eq!(
+        names.contains(&CACHE),
+        cache,
+        "the cache node is started exactly when its program is there: {names:?}"
+    );
+    assert_eq!(names.len(), PARTS.len() + usize::from(cache), "{names:?}");
     for part in &status.parts {
-        assert!(PARTS.contains(&part.name.as_str()));
+        assert!(PARTS.contains(&part.name.as_str()) || part.name == CACHE);
         assert_eq!((part.state, part.restarts), (PartState::Running, 0), "{part:?}");
         assert!(part.memory_bytes.unwrap() > 1 << 20, "{part:?}");
         assert!(part.address.is_some() && part.log.is_file(), "{part:?}");
@@ -148,6 +168,32 @@ fn serves_our_crds_and_cluster_api(sandbox: &Sandbox) {
     assert!(cluster.crds.iter().all(|crd| crd.established));
     assert!(cluster.cluster_api.ready);
 }
+
+/// What a build stored before a restart is a hit after it.
+fn the_cache_node_keeps(sandbox: &Sandbox, exchanges: &[(&str, &str)]) {
+    let Some(cache) = sandbox.status().parts.into_iter().find(|part| part.name == CACHE) else {
+        return;
+    };
+    let address = cache.address.unwrap();
+    for (request, expected) in exchanges {
+        let mut stream = std::net::TcpStream::connect(address.trim_start_matches("http://")).unwrap();
+        let (line, body) = request.split_once('|').unwrap();
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: cache\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {expected}")) || answer.ends_with(expected),
+            "{request}: {answer}"
+        );
+    }
+}
+
+const ENTRY: &str = "/api/cache/gradle/abc?tenant_id=default&namespace_id=app";
 
 fn a_second_up_is_refused(sandbox: &Sandbox) {
     let pid = sandbox.status().up.unwrap().pid;

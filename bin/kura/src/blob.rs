@@ -1,0 +1,417 @@
+//! The store as handlers see it: kinds, hits, writers, and errors with the class an answer is made of.
+
+mod buffer;
+mod error;
+mod tag;
+
+pub use error::{Class, Error};
+pub use tag::Tag;
+
+use crate::config::Durability;
+use buffer::Buffer;
+use russet_segstore as segstore;
+use segstore::{Entry, FileRange, Key, Outcome, Small, Store};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use tokio::sync::oneshot;
+
+/// Bodies up to this size are read together with the lookup and sent from memory; larger ones go by `sendfile`.
+pub const IN_MEMORY: u32 = 128 * 1024 - 1;
+
+/// What an artifact is. The order is that of metrics; [`Kind::stored`] is that of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Xcode's compilation cache.
+    Xcode,
+    /// Xcode's key-value documents.
+    KeyValue,
+    /// Gradle's build cache.
+    Gradle,
+    /// Modules, uploaded in parts.
+    Module,
+    /// Nx.
+    Nx,
+    /// Metro.
+    Metro,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Xcode,
+        Self::KeyValue,
+        Self::Gradle,
+        Self::Module,
+        Self::Nx,
+        Self::Metro,
+    ];
+
+    /// The label of metrics and usage events.
+    pub fn producer(self) -> &'static str {
+        match self {
+            Self::Xcode => "xcode",
+            Self::KeyValue => "keyvalue",
+            Self::Gradle => "gradle",
+            Self::Module => "module",
+            Self::Nx => "nx",
+            Self::Metro => "metro",
+        }
+    }
+
+    /// The kind on disk. These numbers never change; 8 to 15 are left to the protocols to come.
+    pub fn stored(self) -> segstore::Kind {
+        match self {
+            Self::Xcode => segstore::Kind::immutable(1),
+            Self::Gradle => segstore::Kind::immutable(2),
+            Self::Module => segstore::Kind::immutable(3),
+            Self::Nx => segstore::Kind::immutable(4),
+            Self::Metro => segstore::Kind::immutable(5),
+            Self::KeyValue => segstore::Kind::mutable(1),
+        }
+    }
+
+    /// The kind of an entry on disk, if it is one of ours.
+    pub fn of_stored(stored: segstore::Kind) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.stored() == stored)
+    }
+}
+
+/// Where a blob is to go.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// What it is.
+    pub kind: Kind,
+    /// Whose it is.
+    pub namespace: Box<str>,
+    /// Its name.
+    pub key: Box<[u8]>,
+}
+
+impl Target {
+    fn key(&self) -> Key<'_> {
+        Key::new(self.kind.stored(), self.namespace.as_bytes(), &*self.key)
+    }
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It is stored; of an immutable kind this was the first.
+    Created,
+    /// An immutable blob of that name was there.
+    Existing,
+}
+
+impl From<Outcome> for Put {
+    fn from(outcome: Outcome) -> Self {
+        if outcome.is_created() {
+            Self::Created
+        } else {
+            Self::Existing
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Buffer),
+    File(FileRange),
+    Unverified(Box<Entry>),
+}
+
+/// A blob that was found. It stays readable while this is held, whatever happens to the store's index.
+#[derive(Debug)]
+pub struct Hit {
+    length: u64,
+    tag: Tag,
+    place: Place,
+}
+
+impl Hit {
+    /// Its length.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Its entity tag.
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// Nobody has compared its checksum since the process started: [`Hit::verify`] must be called first.
+    pub fn is_unverified(&self) -> bool {
+        matches!(self.place, Place::Unverified(_))
+    }
+
+    /// Reads the whole blob once and compares its checksum. `None`: it is damaged, and gone. Blocks.
+    pub fn verify(mut self) -> Result<Option<Self>, Error> {
+        if let Place::Unverified(mut entry) = self.place {
+            match entry.file_range() {
+                Ok(range) => self.place = Place::File(range),
+                Err(segstore::Error::Damaged) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(self))
+    }
+
+    /// Fills `into` from that position on; the caller stays within the length.
+    pub fn read_at(&self, start: u64, into: &mut [u8]) -> Result<(), Error> {
+        let read = match &self.place {
+            Place::Memory(buffer) => {
+                let from = usize::try_from(start)
+                    .ok()
+                    .and_then(|start| buffer.body().get(start..)?.get(..into.len()));
+                from.map(|from| into.copy_from_slice(from))
+            }
+            Place::File(range) => range
+                .file()
+                .and_then(|file| file.read_exact_at(into, range.offset + start).ok()),
+            Place::Unverified(_) => None,
+        };
+        read.ok_or(Error::Store(segstore::Error::Damaged))
+    }
+
+    /// The file and where in it the blob begins, if the kernel can move the bytes.
+    pub fn file(&self) -> Option<(&File, u64)> {
+        match &self.place {
+            Place::File(range) => range.file().map(|file| (file, range.offset)),
+            _ => None,
+        }
+    }
+
+    /// `head` followed by that part of the blob, in one piece of memory, if the blob is in memory.
+    pub fn behind(&mut self, head: &[u8], start: u64, length: u64) -> Option<&[u8]> {
+        match &mut self.place {
+            Place::Memory(buffer) => buffer.behind(head, start, length),
+            _ => None,
+        }
+    }
+}
+
+/// A blob being written.
+#[derive(Debug)]
+pub struct Writer {
+    begin: segstore::Begin,
+}
+
+impl Writer {
+    /// Appends bytes. Bytes for a blob that turned out to exist are dropped.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match &mut self.begin {
+            segstore::Begin::Exists => Ok(()),
+            segstore::Begin::Writer(writer) => Ok(writer.write(bytes)?),
+        }
+    }
+
+    /// Makes the blob visible, and durable as configured. Blocks for a sync.
+    pub fn commit(self) -> Result<Put, Error> {
+        match self.begin {
+            segstore::Begin::Exists => Ok(Put::Existing),
+            segstore::Begin::Writer(writer) => Ok(writer.finish()?.into()),
+        }
+    }
+}
+
+/// The store. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    store: Store,
+}
+
+impl Blobs {
+    /// Opens the store of a data folder, which no other process may have open.
+    pub fn open(data_dir: &Path, capacity: Option<u64>, durability: Durability) -> anyhow::Result<Self> {
+        let capacity = match capacity {
+            Some(capacity) => capacity,
+            None => half_of_disk(data_dir)?,
+        };
+        let options = segstore::Options {
+            durability: match durability {
+                Durability::PowerLoss => segstore::Durability::Power,
+                Durability::ProcessCrash => segstore::Durability::Process,
+            },
+            ..segstore::Options::new(capacity)
+        };
+        Ok(Self {
+            store: Store::open(data_dir.join("store"), options)?,
+        })
+    }
+
+    /// Looks a blob up. Small ones come with their bytes.
+    pub fn find(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
+        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+        let mut buffer = Buffer::take();
+        match self.store.read_into(&key, IN_MEMORY, buffer.fill())? {
+            Small::Miss => Ok(None),
+            Small::Hit(hit) => {
+                buffer.set_body(hit.body.clone());
+                Ok(Some(Hit {
+                    length: hit.body.len() as u64,
+                    tag: Tag::new(hit.version, hit.sequence),
+                    place: Place::Memory(buffer),
+                }))
+            }
+            Small::Large(_) => {
+                let Some(mut entry) = self.store.get(&key)? else {
+                    return Ok(None);
+                };
+                Ok(Some(Hit {
+                    length: entry.len(),
+                    tag: Tag::new(entry.version(), entry.sequence()),
+                    place: if entry.is_verified() {
+                        Place::File(entry.file_range()?)
+                    } else {
+                        Place::Unverified(Box::new(entry))
+                    },
+                }))
+            }
+        }
+    }
+
+    /// Whether the index knows the blob.
+    pub fn contains(&self, kind: Kind, namespace: &str, key: &[u8]) -> bool {
+        self.store
+            .contains(&Key::new(kind.stored(), namespace.as_bytes(), key))
+            .is_some()
+    }
+
+    /// Stores a small blob with others in one group commit. Does not block the thread.
+    pub async fn put(&self, target: &Target, body: Vec<u8>) -> Result<Put, Error> {
+        let (answer, answered) = oneshot::channel();
+        self.store
+            .submit_with(segstore::Put::new(target.key(), body), move |outcome| {
+                // Whoever asked may be gone; the blob is stored all the same.
+                let _ = answer.send(outcome);
+            })?;
+        Ok(answered.await.map_err(|_| Error::Unanswered)??.into())
+    }
+
+    /// Begins to store a blob of known or unknown length.
+    pub fn writer(&self, target: &Target, length: Option<u64>) -> Result<Writer, Error> {
+        let begin = self.store.writer(&segstore::Put::stream(target.key()), length)?;
+        Ok(Writer { begin })
+    }
+
+    /// Makes a streamed blob visible without blocking the serving thread for the sync.
+    pub async fn commit(writer: Writer) -> Result<Put, Error> {
+        tokio::task::spawn_blocking(move || writer.commit())
+            .await
+            .map_err(|_| Error::Unanswered)?
+    }
+
+    /// Removes everything of a namespace.
+    pub async fn clean(&self, namespace: &str) -> Result<(), Error> {
+        let (store, namespace) = (self.store.clone(), namespace.to_owned());
+        let task = tokio::task::spawn_blocking(move || store.delete_namespace(namespace.as_bytes()));
+        task.await.map_err(|_| Error::Unanswered)??;
+        Ok(())
+    }
+
+    /// Compares the checksums of about `budget` bytes, going on where the last call ended; how many entries were damaged.
+    pub fn scrub(&self, budget: u64) -> Result<u64, Error> {
+        Ok(self.store.scrub(budget)?.damaged)
+    }
+
+    /// A sync failed: only a restart helps.
+    pub fn is_poisoned(&self) -> bool {
+        self.store.stats().state == segstore::State::Poisoned
+    }
+
+    /// Numbers of the moment, for metrics.
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floats on the wire")]
+    pub fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
+        let stats = self.store.stats();
+        vec![
+            ("manifest_index_entries", "Stored entries.", stats.entries as f64),
+            ("store_index_bytes", "Memory of the index.", stats.index_bytes as f64),
+            (
+                "store_capacity_bytes",
+                "Bytes the store may occupy.",
+                stats.capacity as f64,
+            ),
+            ("store_disk_bytes", "Bytes the store occupies.", stats.disk_bytes as f64),
+            (
+                "store_live_bytes",
+                "Bytes of entries that are still wanted.",
+                stats.live_bytes as f64,
+            ),
+            ("segment_handles_cached", "Open segments.", stats.segments as f64),
+            (
+                "store_queued_bytes",
+                "Bytes waiting for a group commit.",
+                stats.queued_bytes as f64,
+            ),
+            (
+                "store_read_only",
+                "The disk is full, or a sync failed.",
+                f64::from(u8::from(stats.state != segstore::State::Writable)),
+            ),
+        ]
+    }
+
+    /// Numbers since the start, for metrics.
+    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let stats = self.store.stats();
+        vec![
+            (
+                "segment_fsyncs_total_total",
+                "Group commits that were synced.",
+                stats.group_syncs,
+            ),
+            (
+                "segment_evicted_artifacts_total_total",
+                "Entries evicted.",
+                stats.evicted_entries,
+            ),
+            (
+                "segment_refreshes_total_total",
+                "Entries kept by eviction because they were in use.",
+                stats.kept_entries,
+            ),
+            (
+                "segment_refresh_bytes_total_total",
+                "Bytes kept by eviction.",
+                stats.kept_bytes,
+            ),
+            (
+                "store_damaged_entries_total_total",
+                "Entries dropped because their checksum was wrong.",
+                stats.damaged_entries,
+            ),
+            (
+                "action_cache_cascade_removed_total_total",
+                "Entries dropped because what they refer to was gone.",
+                stats.dangling_entries,
+            ),
+        ]
+    }
+
+    /// Ends the store: everything is on disk when this returns.
+    pub fn close(&self) -> Result<(), Error> {
+        self.store.close()?;
+        Ok(())
+    }
+}
+
+/// Half of the file system the folder is on.
+fn half_of_disk(dir: &Path) -> anyhow::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok((stat.f_blocks.saturating_mul(stat.f_frsize) / 2).max(256 * 1024 * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_keep_their_numbers_on_disk_and_their_places_in_metrics() {
+        for (index, kind) in Kind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, index);
+            assert_eq!(Kind::of_stored(kind.stored()), Some(*kind));
+        }
+        assert!(Kind::KeyValue.stored().is_mutable() && !Kind::Gradle.stored().is_mutable());
+    }
+}

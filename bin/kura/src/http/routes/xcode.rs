@@ -1,0 +1,25 @@
+//! Xcode's compilation cache: `POST` and `GET /api/cache/cas/{id}`. The id is opaque: Xcode computes it its own way.
+
+use super::Protocol;
+use crate::blob::Kind;
+use crate::http::head::Head;
+use crate::http::reply::Error;
+use crate::http::route;
+use crate::http::service::{Plan, Service};
+use russet_identity::Scope;
+
+const PROTOCOL: Protocol = Protocol {
+    kind: Kind::Xcode,
+    limit: 256 * 1024 * 1024,
+    created: 204,
+    existing: 204,
+};
+
+pub(in crate::http) fn plan(
+    service: &Service,
+    head: &Head<'_>,
+    segment: &str,
+    scope: &Scope<'_>,
+) -> Result<Plan, Error> {
+    PROTOCOL.plan(service, head, scope.namespace(), route::key(segment)?.as_bytes())
+}

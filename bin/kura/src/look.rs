@@ -1,0 +1,201 @@
+//! `kura inspect` and `kura verify`: what is in a store, and whether it is whole.
+//!
+//! Both need the data folder for themselves: the lock tells who has it. A running node says the same in `/metrics`.
+
+use crate::blob::Kind;
+use crate::cli::Look;
+use anyhow::Context as _;
+use russet_segstore as segstore;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What one kind in one namespace amounts to.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Row {
+    kind: String,
+    namespace: String,
+    entries: u64,
+    bytes: u64,
+}
+
+/// What a store holds.
+#[derive(Debug, serde::Serialize)]
+pub struct Contents {
+    rows: Vec<Row>,
+    entries: u64,
+    bytes: u64,
+    disk_bytes: u64,
+    segments: u64,
+    index_bytes: u64,
+}
+
+fn name(kind: segstore::Kind) -> String {
+    match Kind::of_stored(kind) {
+        Some(kind) => kind.producer().to_owned(),
+        None if kind.is_mutable() => format!("mutable-{}", kind.number()),
+        None => format!("immutable-{}", kind.number()),
+    }
+}
+
+fn open(dir: &Path) -> anyhow::Result<segstore::Store> {
+    let store = dir.join("store");
+    anyhow::ensure!(
+        store.is_dir(),
+        "there is no store in {}; name its folder with --data-dir",
+        dir.display()
+    );
+    // Looking must not evict.
+    let options = segstore::Options::new(u64::MAX / 4);
+    segstore::Store::open(&store, options).with_context(|| format!("cannot open the store in {}", dir.display()))
+}
+
+/// Says what is stored.
+pub fn inspect(look: &Look) -> anyhow::Result<String> {
+    let store = open(&look.data_dir)?;
+    let contents = contents(&store);
+    store.close()?;
+    if look.json {
+        Ok(serde_json::to_string_pretty(&contents)?)
+    } else {
+        Ok(table(&contents))
+    }
+}
+
+fn contents(store: &segstore::Store) -> Contents {
+    let mut sums: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+    for group in store.inspect().groups {
+        let namespace = String::from_utf8_lossy(&group.namespace).into_owned();
+        let sum = sums.entry((name(group.kind), namespace)).or_default();
+        sum.0 += group.entries;
+        sum.1 += group.bytes;
+    }
+    let rows: Vec<Row> = sums
+        .into_iter()
+        .map(|((kind, namespace), (entries, bytes))| Row {
+            kind,
+            namespace,
+            entries,
+            bytes,
+        })
+        .collect();
+    let stats = store.stats();
+    Contents {
+        entries: rows.iter().map(|row| row.entries).sum(),
+        bytes: rows.iter().map(|row| row.bytes).sum(),
+        rows,
+        disk_bytes: stats.disk_bytes,
+        segments: stats.segments,
+        index_bytes: stats.index_bytes,
+    }
+}
+
+fn table(contents: &Contents) -> String {
+    let shown = |namespace: &str| {
+        if namespace.is_empty() {
+            "(account)".to_owned()
+        } else {
+            namespace.to_owned()
+        }
+    };
+    let width = contents
+        .rows
+        .iter()
+        .map(|row| shown(&row.namespace).chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(9);
+    let mut text = String::new();
+    // Writing into a `String` cannot fail.
+    let _ = writeln!(
+        text,
+        "{:<14} {:<width$} {:>12} {:>16}",
+        "KIND", "NAMESPACE", "ENTRIES", "BYTES"
+    );
+    for row in &contents.rows {
+        let _ = writeln!(
+            text,
+            "{:<14} {:<width$} {:>12} {:>16}",
+            row.kind,
+            shown(&row.namespace),
+            row.entries,
+            row.bytes
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{:<14} {:<width$} {:>12} {:>16}",
+        "total", "", contents.entries, contents.bytes
+    );
+    let _ = write!(
+        text,
+        "{} segments, {} bytes on disk, {} bytes of index",
+        contents.segments, contents.disk_bytes, contents.index_bytes
+    );
+    text
+}
+
+/// What verifying found.
+#[derive(Debug, serde::Serialize)]
+struct Verdict {
+    entries: u64,
+    bytes: u64,
+    damaged: u64,
+    damaged_segment_tables: u64,
+}
+
+/// Reads everything. An error if something is damaged; what is damaged is no longer served.
+pub fn verify(look: &Look) -> anyhow::Result<String> {
+    let store = open(&look.data_dir)?;
+    let report = store.verify()?;
+    store.close()?;
+    let verdict = Verdict {
+        entries: report.records,
+        bytes: report.bytes,
+        damaged: report.damaged,
+        damaged_segment_tables: report.damaged_tables,
+    };
+    let text = if look.json {
+        serde_json::to_string(&verdict)?
+    } else {
+        format!(
+            "{} entries, {} bytes read, {} entries and {} segment tables damaged",
+            verdict.entries, verdict.bytes, verdict.damaged, verdict.damaged_segment_tables
+        )
+    };
+    anyhow::ensure!(
+        report.is_sound(),
+        "{text}; damaged entries are misses from now on, clients will store them again"
+    );
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_account_scope_and_adds_up() {
+        let text = table(&Contents {
+            rows: vec![Row {
+                kind: "gradle".to_owned(),
+                namespace: String::new(),
+                entries: 2,
+                bytes: 10,
+            }],
+            entries: 2,
+            bytes: 10,
+            disk_bytes: 300,
+            segments: 1,
+            index_bytes: 96,
+        });
+        assert!(
+            text.contains("gradle         (account)            2               10"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("1 segments, 300 bytes on disk, 96 bytes of index"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! `kura`: parse, set up logging and TLS, run, turn the result into an exit code.
+
+use clap::Parser as _;
+use kura::cli::{Cli, Command};
+use kura::config::{Config, Secrets, args::Args};
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// What a shell expects of a program whose configuration is wrong (sysexits).
+const BAD_CONFIG: u8 = 64;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Some(Command::Inspect(look)) => kura::look::inspect(&look).and_then(say),
+        Some(Command::Verify(look)) => kura::look::verify(&look).and_then(say),
+        Some(Command::Version) => say(env!("CARGO_PKG_VERSION")),
+        Some(Command::Serve(args)) => return serve(*args),
+        None => return serve(cli.serve),
+    };
+    outcome.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS)
+}
+
+fn serve(args: Args) -> ExitCode {
+    let inquiry = args.inquiry;
+    let config = match Config::new(args, Secrets::from_env()) {
+        Ok(config) => config,
+        Err(error) => return fail(&error.into(), BAD_CONFIG),
+    };
+    let outcome = if inquiry.print_config {
+        say(format!("{:#}", config.redacted()))
+    } else if inquiry.check_config {
+        say(format!(
+            "configuration is valid: {} in {}",
+            config.address,
+            config.data_dir.display()
+        ))
+    } else {
+        prepare(&config).and_then(|()| kura::serve::run(config))
+    };
+    outcome.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS)
+}
+
+fn prepare(config: &Config) -> anyhow::Result<()> {
+    russet_telemetry::log::init(&config.log)?;
+    // A second installation would mean that a library was faster; either way there is one.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    Ok(())
+}
+
+fn say(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    // Standard error that is gone cannot be told so.
+    let _ = writeln!(std::io::stderr(), "kura: {error:#}");
+    ExitCode::from(code)
+}

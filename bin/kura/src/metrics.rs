@@ -1,0 +1,170 @@
+//! Counters of what happens, one shard per serving thread, added up only when someone looks.
+//!
+//! A request costs a handful of uncontended additions and no formatting. Names follow what dashboards already query, which
+//! includes a historic accident: counters were registered with a `_total` suffix and the library added another, so the wire
+//! says `kura_http_requests_total_total`. We say the same.
+
+mod exposition;
+mod trust;
+
+pub use exposition::{Gauges, render};
+pub use trust::Trust;
+
+use crate::blob::Kind;
+use crate::http::route::Route;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Statuses with a counter of their own; the last counts everything else.
+const STATUSES: [u16; 26] = [
+    200, 201, 204, 206, 304, 400, 401, 402, 403, 404, 405, 408, 409, 411, 413, 415, 416, 417, 422, 431, 500, 501, 503,
+    505, 507, 0,
+];
+const OTHER: usize = STATUSES.len() - 1;
+/// Upper bounds: sixteen doublings from one millisecond, as upstream has them.
+const BUCKETS: usize = 16;
+const ROUTES: usize = Route::ALL.len();
+const KINDS: usize = Kind::ALL.len();
+
+/// How reading or writing an artifact ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Read: it was there. Write: it is new.
+    Ok,
+    /// Read: it was not there. Write: it was there before.
+    Known,
+    /// The store or the client failed.
+    Error,
+}
+
+const OUTCOMES: [Outcome; 3] = [Outcome::Ok, Outcome::Known, Outcome::Error];
+
+/// One direction of artifact traffic.
+#[derive(Debug, Default)]
+struct Traffic {
+    counts: [[AtomicU64; OUTCOMES.len()]; KINDS],
+    bytes: [AtomicU64; KINDS],
+}
+
+#[derive(Debug, Default)]
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS + 1],
+    nanos: AtomicU64,
+}
+
+/// How an artifact's bytes left the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Path {
+    /// From file to socket by the kernel.
+    Accelerated,
+    /// Header and body in one write.
+    Memory,
+    /// In pieces, through the library.
+    Streaming,
+}
+
+/// The counters of one thread.
+#[derive(Debug, Default)]
+pub struct Shard {
+    requests: [[AtomicU64; STATUSES.len()]; ROUTES],
+    durations: [Histogram; ROUTES],
+    reads: Traffic,
+    writes: Traffic,
+    paths: [AtomicU64; 3],
+    refused_connections: AtomicU64,
+}
+
+fn add(counter: Option<&AtomicU64>, count: u64) {
+    if let Some(counter) = counter {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// A request was answered.
+    pub fn request(&self, route: Route, status: u16, took: Duration) {
+        let column = STATUSES.iter().position(|known| *known == status).unwrap_or(OTHER);
+        add(self.requests.get(route as usize).and_then(|row| row.get(column)), 1);
+        if let Some(histogram) = self.durations.get(route as usize) {
+            let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            let bucket = (u64::BITS - millis.leading_zeros()) as usize;
+            add(histogram.buckets.get(bucket.min(BUCKETS)), 1);
+            histogram
+                .nanos
+                .fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// An artifact was asked for.
+    pub fn read(&self, kind: Kind, outcome: Outcome, bytes: u64) {
+        self.reads.add(kind, outcome, bytes);
+    }
+
+    /// An artifact was offered.
+    pub fn write(&self, kind: Kind, outcome: Outcome, bytes: u64) {
+        self.writes.add(kind, outcome, bytes);
+    }
+
+    /// An artifact is being sent.
+    pub fn path(&self, path: Path) {
+        add(self.paths.get(path as usize), 1);
+    }
+
+    /// A connection was cut off because its bytes were no HTTP.
+    pub fn refused(&self) {
+        self.refused_connections.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Traffic {
+    fn add(&self, kind: Kind, outcome: Outcome, bytes: u64) {
+        add(
+            self.counts.get(kind as usize).and_then(|row| row.get(outcome as usize)),
+            1,
+        );
+        if bytes > 0 {
+            add(self.bytes.get(kind as usize), bytes);
+        }
+    }
+}
+
+/// All shards.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    shards: Arc<[Arc<Shard>]>,
+    trust: Arc<Trust>,
+}
+
+impl Metrics {
+    /// Counters for that many threads.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            shards: (0..threads.max(1)).map(|_| Arc::default()).collect(),
+            trust: Arc::default(),
+        }
+    }
+
+    /// The counters of one thread.
+    pub fn shard(&self, thread: usize) -> Arc<Shard> {
+        self.shards
+            .get(thread % self.shards.len().max(1))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The counters of decisions, for the authoriser to fill.
+    pub fn trust(&self) -> Arc<Trust> {
+        Arc::clone(&self.trust)
+    }
+
+    fn sum(&self, pick: impl Fn(&Shard) -> Option<&AtomicU64>) -> u64 {
+        self.shards
+            .iter()
+            .filter_map(|shard| pick(shard))
+            .map(|counter| counter.load(Ordering::Relaxed))
+            .sum()
+    }
+}
