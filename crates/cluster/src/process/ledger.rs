@@ -198,7 +198,9 @@ impl Seen {
             .programs
             .first()
             .is_some_and(|program| self.words.contains(program));
-        self.started == entry.started && (first_fits || program_named)
+        // For a moment inside `exec` a process has no command line at all; what else it could be would have another start time.
+        let between_programs = self.words.iter().all(String::is_empty);
+        self.started == entry.started && (first_fits || program_named || between_programs)
     }
 }
 
@@ -285,6 +287,19 @@ mod tests {
             programs: vec!["/other".to_owned()],
             ..mine
         }));
+    }
+
+    /// The story: a process that had been started a moment ago was looked at while the kernel was replacing its image. It had no
+    /// command line yet, was taken for a stranger, and would have been left running by a sweep.
+    #[test]
+    fn a_process_that_is_just_becoming_its_program_is_recognised() {
+        let mine = this_process();
+        let seen = |started: &str| Seen {
+            started: started.to_owned(),
+            words: vec![String::new()],
+        };
+        assert!(seen(&mine.started).is(&mine));
+        assert!(!seen("another boot/1").is(&mine));
     }
 
     #[tokio::test]
