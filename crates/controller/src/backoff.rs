@@ -42,6 +42,14 @@ impl Limits {
         max: Duration::from_secs(10),
     };
 
+    /// For lost races with another writer of one object: a few milliseconds let it finish, and one that writes in a loop is
+    /// outwaited instead of raced.
+    pub const RACE: Self = Self {
+        floor: Duration::from_millis(1),
+        base: Duration::from_millis(5),
+        max: Duration::from_secs(1),
+    };
+
     /// The longest delay the `attempt`th failure (from 0) may get.
     pub fn ceiling(&self, attempt: u32) -> Duration {
         let factor = 2_u32.saturating_pow(attempt);

@@ -2,7 +2,8 @@
 //!
 //! The egress Services of a Mac are written by us and by the Tailscale operator, which puts its state into the same object
 //! (incident `egress-service-race`). Server-side apply is not enough there: the other writer updates whole objects. So we
-//! read, change our part, and replace under the resourceVersion we read; when the other was faster, we read again at once.
+//! read, change our part, and replace under the resourceVersion we read; when the other was faster, we read again after a
+//! short random pause (without one, a writer in a loop that is a little quicker than we are would win every round).
 
 use kube::Resource;
 use kube::api::{DynamicObject, PostParams};
@@ -12,11 +13,12 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::{Applier, Error, Target, merge_diff, merge_into};
+use crate::backoff::{self, Limits};
 use crate::error::{Class, Classify};
 
 /// How often to meet another writer before giving the reconcile up. Two writers alternate; more than a few rounds means that
 /// something writes in a loop.
-const MAX_ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 12;
 
 /// How an update of a shared object ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +91,9 @@ impl Applier {
                     });
                 }
                 Err(error) if error.class() == Class::Conflict => {
-                    debug!(object = %target, attempts, "another writer was faster, reading again");
+                    let pause = backoff::delay(attempts - 1, &Limits::RACE, &mut rand::rng());
+                    debug!(object = %target, attempts, ?pause, "another writer was faster, reading again");
+                    tokio::time::sleep(pause).await;
                 }
                 Err(error) => return Err(target.failed(verb, error)),
             }
