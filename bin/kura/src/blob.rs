@@ -35,17 +35,41 @@ pub enum Kind {
     Nx,
     /// Metro.
     Metro,
+    /// Content-addressed blobs, whoever sent them: Bazel over HTTP or gRPC, and every other REAPI client.
+    Cas,
+    /// Action results, of the same clients.
+    Action,
+    /// Turborepo.
+    Turborepo,
+    /// ccache.
+    Ccache,
+    /// sccache.
+    Sccache,
+    /// Maven's build-cache extension.
+    Maven,
+    /// Go's build cache.
+    Go,
+    /// Anything else, under a key its owner chose.
+    Generic,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 14] = [
         Self::Xcode,
         Self::KeyValue,
         Self::Gradle,
         Self::Module,
         Self::Nx,
         Self::Metro,
+        Self::Cas,
+        Self::Action,
+        Self::Turborepo,
+        Self::Ccache,
+        Self::Sccache,
+        Self::Maven,
+        Self::Go,
+        Self::Generic,
     ];
 
     /// The label of metrics and usage events.
@@ -57,10 +81,18 @@ impl Kind {
             Self::Module => "module",
             Self::Nx => "nx",
             Self::Metro => "metro",
+            Self::Cas => "reapi",
+            Self::Action => "reapi_action",
+            Self::Turborepo => "turborepo",
+            Self::Ccache => "ccache",
+            Self::Sccache => "sccache",
+            Self::Maven => "maven",
+            Self::Go => "go",
+            Self::Generic => "generic",
         }
     }
 
-    /// The kind on disk. These numbers never change; 8 to 15 are left to the protocols to come.
+    /// The kind on disk. These numbers never change.
     pub fn stored(self) -> segstore::Kind {
         match self {
             Self::Xcode => segstore::Kind::immutable(1),
@@ -68,7 +100,15 @@ impl Kind {
             Self::Module => segstore::Kind::immutable(3),
             Self::Nx => segstore::Kind::immutable(4),
             Self::Metro => segstore::Kind::immutable(5),
+            Self::Cas => segstore::Kind::immutable(6),
             Self::KeyValue => segstore::Kind::mutable(1),
+            Self::Action => segstore::Kind::mutable(2),
+            Self::Turborepo => segstore::Kind::mutable(3),
+            Self::Ccache => segstore::Kind::mutable(4),
+            Self::Sccache => segstore::Kind::mutable(5),
+            Self::Maven => segstore::Kind::mutable(6),
+            Self::Go => segstore::Kind::mutable(7),
+            Self::Generic => segstore::Kind::mutable(8),
         }
     }
 
