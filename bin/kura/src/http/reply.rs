@@ -1,6 +1,7 @@
 //! Answers, independent of the engine that sends them; and the one place where failures become statuses.
 
 use super::body;
+use super::egress::Receipt;
 use crate::blob::{self, Hit};
 use crate::budget::Overloaded;
 use crate::scope;
@@ -19,6 +20,8 @@ pub struct Reply {
     pub extra: Option<(&'static str, &'static str)>,
     /// No further request is answered on this connection.
     pub close: bool,
+    /// Who to tell when an artifact has left.
+    pub receipt: Option<Receipt>,
 }
 
 /// What an answer carries.
@@ -66,6 +69,7 @@ impl Reply {
             payload: Payload::Empty,
             extra: None,
             close: false,
+            receipt: None,
         }
     }
 
@@ -89,6 +93,14 @@ impl Reply {
     /// A miss: the most frequent refusal, so its body is not made anew.
     pub fn missing(body: &'static str) -> Self {
         Self::json(404, Bytes::from_static(body.as_bytes()))
+    }
+
+    /// The receipt of an artifact that is about to be sent, and how many bytes that is.
+    pub fn egress(&mut self) -> Option<(Receipt, u64)> {
+        match &self.payload {
+            Payload::Blob(slice) if !slice.described_only => Some((self.receipt.take()?, slice.length)),
+            _ => None,
+        }
     }
 
     fn retry(mut self) -> Self {

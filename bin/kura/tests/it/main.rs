@@ -8,6 +8,7 @@
 )]
 
 mod blobs;
+mod doors;
 mod engine;
 mod library;
 mod lifecycle;
