@@ -126,10 +126,11 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
         Err(refusal) => Planned {
             route: Route::Unknown,
             plan: Plan::Reply(Reply::message(refusal.status(), &refusal.to_string())),
+            digest: None,
         },
     };
     let mut body = Received::new(incoming, patience.stall);
-    let mut reply = service.perform(planned.plan, &mut body).await;
+    let mut reply = service.perform(planned.plan, planned.digest, &mut body).await;
     underway.answer = Some((planned.route, reply.status));
     underway.egress = reply.egress();
     if underway.egress.is_some() {
@@ -195,6 +196,8 @@ fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
             range: single(header::RANGE)?,
             if_none_match: single(header::IF_NONE_MATCH)?,
             if_range: single(header::IF_RANGE)?,
+            content_digest: single(HeaderName::from_static("content-digest"))?,
+            want_content_digest: single(HeaderName::from_static("want-content-digest"))?,
         },
     })
 }
@@ -255,6 +258,9 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
             }
         }
     };
+    if let Some(digest) = &reply.digest {
+        put(HeaderName::from_static("content-digest"), digest);
+    }
     if let Some((name, value)) = reply.extra {
         put(HeaderName::from_static(name), value);
     }

@@ -5,6 +5,7 @@
 //! thread; the library engine ([`library`]) runs the same code for HTTP/2.
 
 pub mod body;
+pub mod digest;
 pub mod egress;
 pub mod head;
 pub mod library;

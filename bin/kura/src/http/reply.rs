@@ -20,6 +20,8 @@ pub struct Reply {
     pub extra: Option<(&'static str, &'static str)>,
     /// No further request is answered on this connection.
     pub close: bool,
+    /// The `Content-Digest` field.
+    pub digest: Option<String>,
     /// Who to tell when an artifact has left.
     pub receipt: Option<Receipt>,
 }
@@ -69,6 +71,7 @@ impl Reply {
             payload: Payload::Empty,
             extra: None,
             close: false,
+            digest: None,
             receipt: None,
         }
     }
@@ -172,6 +175,8 @@ impl From<Error> for Reply {
                 }
                 reply
             }
+            // The body was read to its end, so the connection goes on.
+            Error::Body(error @ body::Error::Mismatch) => Self::message(400, &error.to_string()),
             // After a broken body the framing is lost, after a stalled one the patience.
             Error::Body(error @ body::Error::Stalled) => Self::message(408, &error.to_string()).closing(),
             Error::Body(error) => Self::message(400, &error.to_string()).closing(),

@@ -9,6 +9,7 @@ pub mod nx;
 pub mod probes;
 pub mod xcode;
 
+use super::digest;
 use super::head::{Head, Method};
 use super::range::{Range, none_match_names};
 use super::receive::{Incoming, Receive, target};
@@ -76,6 +77,9 @@ fn read(
         _ => 0,
     };
     service.shard.read(kind, Outcome::Ok, sent);
+    if kind == Kind::Cas && reply.status == 200 {
+        reply.digest = digest::of_key(key);
+    }
     if sent > 0 {
         reply.receipt = Some(service.receipt(kind, namespace));
     }

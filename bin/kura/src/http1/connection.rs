@@ -116,9 +116,9 @@ async fn answer(
     terms: Terms,
     (started, inflight): (Instant, Inflight<'_>),
 ) -> Next {
-    let Planned { route, plan } = planned;
+    let Planned { route, plan, digest } = planned;
     let mut body = SocketBody::new(wire, terms, started);
-    let mut reply = service.perform(plan, &mut body).await;
+    let mut reply = service.perform(plan, digest, &mut body).await;
     let rest = body.rest().await;
     let aged = started.duration_since(body.wire().opened) > LIFE;
     let keep_alive =

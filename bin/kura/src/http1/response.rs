@@ -258,6 +258,9 @@ fn write_head(out: &mut Vec<u8>, reply: &Reply, manner: Manner, date: &str) {
             field(out, "grpc-message", message);
         }
     }
+    if let Some(digest) = &reply.digest {
+        field(out, "content-digest", digest);
+    }
     if let Some((name, value)) = reply.extra {
         field(out, name, value);
     }

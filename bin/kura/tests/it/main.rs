@@ -8,6 +8,7 @@
 )]
 
 mod blobs;
+mod digests;
 mod doors;
 mod engine;
 mod library;
