@@ -49,6 +49,10 @@ pub struct Fields<'a> {
     pub if_none_match: Option<&'a [u8]>,
     /// Which version the range belongs to.
     pub if_range: Option<&'a [u8]>,
+    /// What the body hashes to.
+    pub content_digest: Option<&'a [u8]>,
+    /// Whether the answer should say what it hashes to.
+    pub want_content_digest: Option<&'a [u8]>,
 }
 
 /// One request, without its body.

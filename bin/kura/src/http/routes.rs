@@ -9,6 +9,7 @@ pub mod nx;
 pub mod probes;
 pub mod xcode;
 
+use super::digest;
 use super::head::{Head, Method};
 use super::range::{Range, none_match_names};
 use super::receive::{Incoming, Receive, target};
@@ -16,7 +17,6 @@ use super::reply::{Error, Payload, Reply, Slice};
 use super::service::{Plan, Service};
 use crate::blob::{Hit, Kind};
 use crate::metrics::Outcome;
-use crate::usage::Direction;
 
 /// What a blob protocol is made of, apart from its key.
 struct Protocol {
@@ -71,14 +71,17 @@ fn read(
         return Ok(Plan::Reply(Reply::missing(missing)));
     };
     let unverified = hit.is_unverified();
-    let reply = conditional(head, hit, content_type);
+    let mut reply = conditional(head, hit, content_type);
     let sent = match &reply.payload {
         Payload::Blob(slice) if !slice.described_only => slice.length,
         _ => 0,
     };
     service.shard.read(kind, Outcome::Ok, sent);
+    if kind == Kind::Cas && reply.status == 200 {
+        reply.digest = digest::of_key(key);
+    }
     if sent > 0 {
-        service.shared.usage.add(Direction::Download, kind, namespace, sent);
+        reply.receipt = Some(service.receipt(kind, namespace));
     }
     if unverified && sent > 0 {
         return Ok(Plan::Verify(Box::new(Unverified { reply, missing })));

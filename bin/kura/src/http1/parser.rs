@@ -248,11 +248,15 @@ impl<'a> Found<'a> {
                 }
                 self.length = Some(decimal(value).ok_or(Refusal::ContentLength)?);
             }
+            14 if name.eq_ignore_ascii_case(b"content-digest") => once(&mut self.fields.content_digest, value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(Refusal::TransferEncoding);
                 }
                 self.chunked = true;
+            }
+            19 if name.eq_ignore_ascii_case(b"want-content-digest") => {
+                once(&mut self.fields.want_content_digest, value)?;
             }
             _ => {}
         }

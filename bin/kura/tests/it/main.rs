@@ -8,6 +8,8 @@
 )]
 
 mod blobs;
+mod digests;
+mod doors;
 mod engine;
 mod library;
 mod lifecycle;
