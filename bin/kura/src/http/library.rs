@@ -198,6 +198,10 @@ fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
             if_range: single(header::IF_RANGE)?,
             content_digest: single(HeaderName::from_static("content-digest"))?,
             want_content_digest: single(HeaderName::from_static("want-content-digest"))?,
+            accept: parts.headers.get(header::ACCEPT).map(HeaderValue::as_bytes),
+            artifact_tag: single(HeaderName::from_static("x-artifact-tag"))?,
+            artifact_duration: single(HeaderName::from_static("x-artifact-duration"))?,
+            output_id: single(HeaderName::from_static("x-kura-output-id"))?,
         },
     })
 }
@@ -262,6 +266,9 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
         put(HeaderName::from_static("content-digest"), digest);
     }
     if let Some((name, value)) = reply.extra {
+        put(HeaderName::from_static(name), value);
+    }
+    for (name, value) in &reply.more {
         put(HeaderName::from_static(name), value);
     }
     let mut response = http::Response::new(Outgoing {

@@ -5,6 +5,7 @@
 //! thread; the library engine ([`library`]) runs the same code for HTTP/2.
 
 pub mod body;
+pub mod check;
 pub mod digest;
 pub mod egress;
 pub mod head;
@@ -15,3 +16,4 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 pub mod service;
+pub mod voice;
