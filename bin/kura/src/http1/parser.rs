@@ -246,6 +246,9 @@ impl<'a> Found<'a> {
             }
             8 if name.eq_ignore_ascii_case(b"if-range") => once(&mut self.fields.if_range, value)?,
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
+            11 if name.eq_ignore_ascii_case(b"traceparent") => {
+                self.fields.traceparent.get_or_insert(value);
+            }
             12 if name.eq_ignore_ascii_case(b"content-type") => once(&mut self.fields.content_type, value)?,
             13 if name.eq_ignore_ascii_case(b"authorization") => once(&mut self.fields.authorization, value)?,
             13 if name.eq_ignore_ascii_case(b"if-none-match") => once(&mut self.fields.if_none_match, value)?,

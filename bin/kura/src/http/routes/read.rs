@@ -2,6 +2,7 @@
 
 use crate::blob::{Envelope, Hit, Kind};
 use crate::http::digest;
+use crate::http::egress::Receipt;
 use crate::http::head::{Fields, Head, Method};
 use crate::http::range::{Range, none_match_names};
 use crate::http::reply::{Error, Payload, Reply, Slice};
@@ -58,6 +59,7 @@ pub(super) fn read_with(
     let fields = Extra {
         field,
         digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+        receipt: service.receipt(reading.kind, namespace, key),
     };
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
@@ -80,12 +82,17 @@ struct Extra {
     field: Option<(&'static str, String)>,
     /// Of the whole blob.
     digest: Option<String>,
+    /// For who is told when bytes have left.
+    receipt: Receipt,
 }
 
 impl Extra {
     fn on(self, mut reply: Reply) -> Reply {
         if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
             reply.more.extend(self.field.map(|(name, value)| (name, value.into())));
+        }
+        if matches!(&reply.payload, Payload::Blob(slice) if !slice.described_only && slice.length > 0) {
+            reply.receipt = Some(self.receipt);
         }
         // A part hashes to something else.
         if reply.status == 200 {
@@ -121,9 +128,6 @@ impl Reading {
         };
         service.shard.read(self.kind, Outcome::Ok, sent);
         service.count(self.route, namespace, Event::Hit, sent);
-        if sent > 0 {
-            reply.receipt = Some(service.receipt(self.kind, namespace));
-        }
         Ok(reply)
     }
 }
