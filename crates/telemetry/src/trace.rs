@@ -33,6 +33,8 @@ const BATCH: usize = 512;
 const GATHER: Duration = Duration::from_secs(1);
 /// How long the collector may take, repetitions included.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take when the process ends.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Why traces cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -201,10 +203,11 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Sends until `stop` is ready; then sends what is left, once.
+    /// Sends until `stop` is ready; then sends what is left, once, and without much patience.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
         let mut batch = Vec::with_capacity(BATCH);
+        let mut reached = true;
         loop {
             tokio::select! {
                 () = &mut stop => break,
@@ -213,26 +216,39 @@ impl Exporter {
                 },
             }
             // Others may follow at once; a span alone is not worth a request.
-            let gathered = tokio::select! {
-                () = &mut stop => false,
-                () = gather(&mut self.waiting, &mut batch) => true,
-            };
-            self.send(std::mem::take(&mut batch)).await;
-            if !gathered {
-                break;
+            tokio::select! {
+                () = &mut stop => break,
+                () = gather(&mut self.waiting, &mut batch) => {}
             }
+            let count = batch.len() as u64;
+            let mut sending = std::pin::pin!(self.send(std::mem::take(&mut batch)));
+            tokio::select! {
+                _ = &mut sending => continue,
+                () = &mut stop => {}
+            }
+            reached = self.hurry(sending, count).await;
+            break;
         }
         self.waiting.close();
-        let mut reached = true;
-        while self.waiting.recv_many(&mut batch, BATCH).await > 0 {
-            let batch = std::mem::take(&mut batch);
-            // A collector that did not answer the first batch of the end is not worth waiting for again.
+        while !batch.is_empty() || self.waiting.recv_many(&mut batch, BATCH).await > 0 {
+            let last = std::mem::take(&mut batch);
+            let count = last.len() as u64;
+            // A collector that did not answer once at the end is not worth waiting for again.
             if reached {
-                reached = self.send(batch).await;
+                reached = self.hurry(self.send(last), count).await;
             } else {
-                self.counts.failed.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                self.counts.failed.fetch_add(count, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Gives a request little more time; whether it succeeded.
+    async fn hurry(&self, sending: impl Future<Output = bool>, count: u64) -> bool {
+        let sent = tokio::time::timeout(GRACE, sending).await;
+        if sent.is_err() {
+            self.counts.failed.fetch_add(count, Ordering::Relaxed);
+        }
+        sent.unwrap_or(false)
     }
 
     /// Whether the collector took them.
