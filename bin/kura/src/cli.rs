@@ -35,7 +35,7 @@ pub enum Command {
 }
 
 /// Settings of commands that only look.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Look {
     /// Folder of the store
     #[arg(long, env = "KURA_DATA_DIR", default_value = "kura-data")]
@@ -43,6 +43,9 @@ pub struct Look {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+    /// Give up after this time; 0 means never
+    #[arg(long, env = "KURA_LOOK_TIMEOUT_SECS", default_value_t = 3600)]
+    pub timeout_secs: u64,
 }
 
 /// A setting that was given and changes nothing.

@@ -8,6 +8,7 @@
 //! Shutdown order: announce (draining), wait for requests in flight, stop accepting, end the workers, deliver usage, close the
 //! store.
 
+mod takeover;
 mod workers;
 
 use crate::analytics::{self, Analytics};
@@ -54,12 +55,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // First, so that a signal during a long start is not lost to the default action.
     let mut signals = Signals::new()?;
     let descriptors = raise_descriptor_limit();
-    let plain = bind(config.address).await?;
+    // A predecessor that drains still has the port; it is free when the folder is.
+    let early = bind(config.address).await;
     let certificate = config.tls.clone().map(Certificate::new).transpose()?.map(Arc::new);
-    let secure = match &config.tls {
-        Some(tls) => Some(bind(tls.address).await?),
-        None => None,
-    };
     let threads = if config.workers == 0 { cores() } else { config.workers };
     let (analytics, backlogs) = match &config.analytics {
         Some(analytics) => Analytics::on(analytics, config.tenant.as_str()),
@@ -69,7 +67,19 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         Some(options) => trace::start(options).map(|(traces, exporter)| (traces, Some(exporter)))?,
         None => (Traces::off(), None),
     };
-    let shared = Arc::new(open(&config, threads, analytics, traces)?);
+    let blobs = tokio::select! {
+        blobs = takeover::open(&config) => blobs?,
+        () = signals.end() => return Ok(()),
+    };
+    let plain = match early {
+        Ok(plain) => plain,
+        Err(_) => bind(config.address).await?,
+    };
+    let secure = match &config.tls {
+        Some(tls) => Some(bind(tls.address).await?),
+        None => None,
+    };
+    let shared = Arc::new(open(&config, threads, blobs, analytics, traces)?);
     let stop = CancellationToken::new();
     let workers = Workers::start(threads, &shared, config.patience)?;
     // Segments and the process itself need descriptors too.
@@ -113,7 +123,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         data_dir = %config.data_dir.display(),
         "serving"
     );
-    signals.drain(&shared.lifecycle, config.drain_timeout).await;
+    signals.drain(&shared.lifecycle, &config).await;
     stop.cancel();
     while tasks.join_next().await.is_some() {}
     workers.stop();
@@ -126,9 +136,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Opens everything requests need.
-fn open(config: &Config, threads: usize, analytics: Analytics, traces: Traces) -> anyhow::Result<Shared> {
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot create the data folder {}", config.data_dir.display()))?;
+fn open(config: &Config, threads: usize, blobs: Blobs, analytics: Analytics, traces: Traces) -> anyhow::Result<Shared> {
     let limit = memory_limit(config);
     let bounds = Bounds::new(limit.bytes, config.memory.soft, config.memory.hard);
     let pressure = Arc::new(Pressure::new(bounds, config.memory.forced));
@@ -143,7 +151,7 @@ fn open(config: &Config, threads: usize, analytics: Analytics, traces: Traces) -
     let runtime = tokio::runtime::Handle::current();
     let metrics = Metrics::new(threads);
     Ok(Shared {
-        blobs: Blobs::open(&config.data_dir, config.capacity, config.durability)?,
+        blobs,
         authorizer: Authorizer::new(config.trust.clone(), Arc::new(SystemClock), metrics.trust(), runtime)?,
         lifecycle: Lifecycle::default(),
         budget: Budget::new(limit.budget(), Arc::clone(&pressure)),
@@ -312,8 +320,16 @@ impl Signals {
         })
     }
 
+    /// Returns when the process is told to end before it serves.
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
     /// Returns when the process may end. SIGUSR1 only drains; SIGTERM and SIGINT drain and then end.
-    async fn drain(&mut self, lifecycle: &Lifecycle, timeout: Duration) {
+    async fn drain(&mut self, lifecycle: &Lifecycle, config: &Config) {
         loop {
             let end = tokio::select! {
                 _ = self.terminate.recv() => true,
@@ -321,6 +337,7 @@ impl Signals {
                 _ = self.drain.recv() => false,
             };
             if lifecycle.drain() {
+                takeover::announce(&config.data_dir);
                 tracing::info!("draining");
             }
             if end {
@@ -335,7 +352,7 @@ impl Signals {
         };
         tokio::select! {
             () = quiet => {}
-            () = tokio::time::sleep(timeout) => {
+            () = tokio::time::sleep(config.drain_timeout) => {
                 tracing::warn!(inflight = lifecycle.inflight(), "requests are still in flight; they are cut off");
             }
             // A second wish to end is a wish to end now.
