@@ -1,9 +1,12 @@
 //! `kura inspect` and `kura verify`: what is in a store, and whether it is whole.
 //!
-//! Both need the data folder for themselves: the lock tells who has it. A running node says the same in `/metrics`.
+//! Both need the data folder for themselves: the lock tells who has it. `kura inspect --node` asks a running node instead, which
+//! knows what was hit and missed.
+
+mod node;
 
 use crate::blob::Kind;
-use crate::cli::Look;
+use crate::cli::{Inspect, Look};
 use anyhow::Context as _;
 use russet_segstore as segstore;
 use std::collections::BTreeMap;
@@ -50,8 +53,12 @@ fn open(dir: &Path) -> anyhow::Result<segstore::Store> {
     segstore::Store::open(&store, options).with_context(|| format!("cannot open the store in {}", dir.display()))
 }
 
-/// Says what is stored.
-pub fn inspect(look: &Look) -> anyhow::Result<String> {
+/// Says what is stored, or what a running node did.
+pub fn inspect(inspect: &Inspect) -> anyhow::Result<String> {
+    let look = &inspect.look;
+    if let Some(url) = &inspect.node {
+        return node::inspect(url, look.json);
+    }
     let store = open(&look.data_dir)?;
     let contents = contents(&store);
     store.close()?;

@@ -323,3 +323,30 @@ fn a_download_is_charged_for_what_was_sent() {
     assert_eq!(bytes("ingress"), length);
     assert!((1..length).contains(&bytes("egress")), "{}", bytes("egress"));
 }
+
+#[test]
+fn inspect_asks_a_running_node_for_its_hit_rate() {
+    let node = Node::start(&[]);
+    for (method, times) in [("GET", 1), ("PUT", 1), ("GET", 3)] {
+        for _ in 0..times {
+            node.send(method, "/gradle/ios/k", b"hello");
+        }
+    }
+    let url = format!("http://{}/", node.address);
+    let json = command(&["inspect", "--json", "--node", &url]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        json["tools"][0],
+        serde_json::json!({"tool":"gradle","project":"ios","hits":3,"misses":1,"hit_percent":75,"stored":1,
+            "bytes_sent":15,"bytes_received":5})
+    );
+    let table = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("75%"), "{table:?}");
+    drop(node);
+    let gone = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(!gone.status.success());
+    assert!(
+        String::from_utf8_lossy(&gone.stderr).contains("does not answer"),
+        "{gone:?}"
+    );
+}
