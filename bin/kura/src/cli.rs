@@ -26,12 +26,25 @@ pub struct Cli {
 pub enum Command {
     /// Serve the cache
     Serve(Box<Args>),
-    /// Say what is stored, by kind and namespace
-    Inspect(Look),
+    /// Say what is stored, by kind and namespace; or, of a running node, what was hit and missed, by tool and project
+    Inspect(Inspect),
     /// Read every stored byte and compare checksums
     Verify(Look),
+    /// Be the build cache of the go command (GOCACHEPROG)
+    Cacheprog(crate::cacheprog::Args),
     /// Print the version
     Version,
+}
+
+/// Settings of `inspect`.
+#[derive(Debug, clap::Args)]
+pub struct Inspect {
+    /// Where to look.
+    #[command(flatten)]
+    pub look: Look,
+    /// URL of a running node, as http://127.0.0.1:4000: show its hits and misses instead of a store's contents
+    #[arg(long)]
+    pub node: Option<String>,
 }
 
 /// Settings of commands that only look.

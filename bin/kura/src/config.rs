@@ -154,6 +154,15 @@ pub(crate) fn is_empty(name: &std::ffi::OsStr) -> bool {
     std::env::var_os(name).is_some_and(|value| value.is_empty())
 }
 
+/// What `kura cacheprog` gets from the environment besides its arguments.
+pub fn cacheprog_environment() -> crate::cacheprog::Environment {
+    let folder = |name: &str| variable(name).map(|value| PathBuf::from(value.expose()));
+    crate::cacheprog::Environment {
+        token: variable("KURA_CACHEPROG_TOKEN"),
+        cache_dir: folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))),
+    }
+}
+
 fn variable(name: &str) -> Option<Secret<String>> {
     #[expect(
         clippy::disallowed_methods,

@@ -10,11 +10,13 @@
 //! - [`budget`], [`pressure`], [`lifecycle`]: overload and draining.
 //! - [`metrics`], [`tools`], [`usage`], [`analytics`]: what is told to others.
 //! - [`serve`], [`tls`]: sockets and threads. [`look`]: `kura inspect` and `kura verify`.
+//! - [`cacheprog`]: the helper through which Go uses a node.
 
 pub mod action;
 pub mod analytics;
 pub mod blob;
 pub mod budget;
+pub mod cacheprog;
 pub mod cli;
 pub mod config;
 pub mod http;

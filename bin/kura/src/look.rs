@@ -1,9 +1,12 @@
 //! `kura inspect` and `kura verify`: what is in a store, and whether it is whole.
 //!
-//! Both need the data folder for themselves: the lock tells who has it. A running node says the same in `/metrics`.
+//! Both need the data folder for themselves: the lock tells who has it. `kura inspect --node` asks a running node instead, which
+//! knows what was hit and missed.
+
+mod node;
 
 use crate::blob::Kind;
-use crate::cli::Look;
+use crate::cli::{Inspect, Look};
 use anyhow::Context as _;
 use russet_segstore as segstore;
 use std::collections::BTreeMap;
@@ -82,9 +85,12 @@ fn within(look: &Look, work: fn(&Look) -> anyhow::Result<String>) -> anyhow::Res
     }
 }
 
-/// Says what is stored.
-pub fn inspect(look: &Look) -> anyhow::Result<String> {
-    within(look, inspect_now)
+/// Says what is stored, or what a running node did.
+pub fn inspect(inspect: &Inspect) -> anyhow::Result<String> {
+    match &inspect.node {
+        Some(url) => node::inspect(url, inspect.look.json),
+        None => within(&inspect.look, inspect_now),
+    }
 }
 
 fn inspect_now(look: &Look) -> anyhow::Result<String> {

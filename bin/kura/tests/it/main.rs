@@ -9,6 +9,7 @@
 
 mod bazel;
 mod blobs;
+mod cacheprog;
 mod digests;
 mod doors;
 mod engine;

@@ -418,3 +418,30 @@ fn egress_is_measured_under_the_names_dashboards_know() {
         assert!(described.insert(line.split(' ').next().unwrap()), "{line} twice");
     }
 }
+
+#[test]
+fn inspect_asks_a_running_node_for_its_hit_rate() {
+    let node = Node::start(&[]);
+    for (method, times) in [("GET", 1), ("PUT", 1), ("GET", 3)] {
+        for _ in 0..times {
+            node.send(method, "/gradle/ios/k", b"hello");
+        }
+    }
+    let url = format!("http://{}/", node.address);
+    let json = command(&["inspect", "--json", "--node", &url]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        json["tools"][0],
+        serde_json::json!({"tool":"gradle","project":"ios","hits":3,"misses":1,"hit_percent":75,"stored":1,
+            "bytes_sent":15,"bytes_received":5})
+    );
+    let table = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("75%"), "{table:?}");
+    drop(node);
+    let gone = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(!gone.status.success());
+    assert!(
+        String::from_utf8_lossy(&gone.stderr).contains("does not answer"),
+        "{gone:?}"
+    );
+}
