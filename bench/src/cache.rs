@@ -121,11 +121,11 @@ pub(crate) fn measure(options: &Options) -> Result<String> {
     let cores = Cores::new(options.server_core, options.loader_core)?;
     let launch = Launch::new(options.kura.as_deref(), cores)?;
     let bodies = Bodies::new(http::LARGEST);
-    let mut versions = Vec::new();
+    let mut versions = vec![launch.version()];
     let mut results = Vec::new();
     if !rows.is_empty() {
         let mut field = Field::start(options, &launch, folder.path(), cores)?;
-        versions = field.systems().map(|s| (s.name.clone(), s.version.clone())).collect();
+        versions = field.systems().map(System::version).collect();
         for row in &rows {
             results.push(field.measure(&**row, options.rounds, &bodies)?);
         }

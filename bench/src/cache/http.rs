@@ -86,7 +86,7 @@ pub(crate) fn rows(quick: bool) -> Vec<HttpRow> {
             shape: Shape::Miss { time },
             target: ratio(1.0),
         },
-        put("put-4k", "PUT 4 KiB", 4 * KIB, 40_000, fast),
+        put("put-4k", "PUT 4 KiB", 4 * KIB, 20_000, fast),
         put("put-64k", "PUT 64 KiB", 64 * KIB, 8000, ratio(1.5)),
         put("put-1m", "PUT 1 MiB", MIB, 512, ratio(2.2)),
         put("put-16m", "PUT 16 MiB", 16 * MIB, 64, ratio(2.4)),

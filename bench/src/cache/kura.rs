@@ -67,6 +67,11 @@ impl Launch {
         })
     }
 
+    /// Name and version.
+    pub(crate) fn version(&self) -> (String, String) {
+        ("kura".to_owned(), self.version.clone())
+    }
+
     /// Starts it on a folder. Returns at once: how long it takes to serve may be the question.
     pub(crate) fn start(&self, data: &Path, limits: &Limits) -> Result<Kura> {
         let port = free_port()?;

@@ -31,6 +31,11 @@ pub(crate) struct System {
 }
 
 impl System {
+    /// Name and version.
+    pub(crate) fn version(&self) -> (String, String) {
+        (self.name.clone(), self.version.clone())
+    }
+
     /// A set of entries, and the right to use it.
     pub(crate) fn space(&self, name: &str) -> Space<'_> {
         let mut fields = format!(" HTTP/1.1\r\nhost: {}\r\n", self.address);

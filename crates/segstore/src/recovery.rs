@@ -159,6 +159,7 @@ pub(crate) fn recover(backend: Arc<dyn Backend>, options: Options) -> Result<(Co
         next_age: AtomicU64::new(0),
         maintenance: Mutex::default(),
         chores: crate::core::Chores::default(),
+        ballast: Mutex::default(),
         closed: AtomicBool::new(false),
         shut: AtomicBool::new(false),
         options,

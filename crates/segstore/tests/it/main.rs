@@ -22,6 +22,7 @@ mod decoders;
 mod faults;
 mod fixtures;
 mod flips;
+mod full;
 mod races;
 mod replay;
 mod world;
