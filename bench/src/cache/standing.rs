@@ -5,7 +5,7 @@ use super::http::{Known, Order, Uploads};
 use super::key::Bodies;
 use super::kura::{Kura, Launch, Limits};
 use super::loader::{self, Ask, Drive, Source};
-use super::meter::memory;
+use super::meter::{cpu, memory};
 use super::pages::{Dropped, drop_cached};
 use super::report::Fact;
 use super::system::{System, wait};
@@ -109,7 +109,7 @@ impl Stand<'_> {
             (End::Killed, false),
             (End::Killed, true),
         ] {
-            let mut times = Vec::new();
+            let (mut times, mut work) = (Vec::new(), Vec::new());
             for _ in 0..self.runs {
                 round += 1;
                 if end == End::Killed {
@@ -122,6 +122,7 @@ impl Stand<'_> {
                 let random = Random::new(u64::from(round)).below(u64::from(count));
                 let request = kura.system.space("million").get(random);
                 times.push(seconds(kura.first_success(&request, PATIENCE)?));
+                work.push(seconds(cpu(kura.process.child.id())?.total()));
                 rest()?;
                 resident.push(memory(kura.process.child.id())?);
                 self.read_some(&kura.system, count)?;
@@ -134,6 +135,7 @@ impl Stand<'_> {
             let pages = if cold { "cold page cache" } else { "warm" };
             let what = format!("{count} × 1 KiB: start to first hit after {how}, {pages}");
             self.fact(what, "s", times, Some(1.0));
+            self.fact("— of which processor time", "s", work, None);
         }
         let most = (!self.quick).then_some(120.0);
         let now = resident.iter().map(|memory| memory.now).max().map(mib);

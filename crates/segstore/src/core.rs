@@ -314,18 +314,18 @@ impl Core {
             history_floor: lock(&self.history).floor,
         };
         let name = file_name(id);
-        let make = || {
-            let made = self.backend.create(&name).and_then(|file| {
+        let attempt = || {
+            let file = self.backend.create(&name).and_then(|file| {
                 file.write_at(&header.encode(), 0)?;
                 Ok(file)
             });
-            made.inspect_err(|_| drop(self.backend.remove(&name)))
+            file.inspect_err(|_| drop(self.backend.remove(&name)))
         };
-        let made = match make() {
-            Err(error) if urgency == Urgency::FreesSpace && is_full(&error) && self.drop_ballast() => make(),
-            made => made,
+        let file = match attempt() {
+            Err(error) if urgency == Urgency::FreesSpace && is_full(&error) && self.drop_ballast() => attempt(),
+            first => first,
         };
-        let file = made.map_err(|e| self.write_failed("creating a segment", e))?;
+        let file = file.map_err(|e| self.write_failed("creating a segment", e))?;
         // The name must be durable before a record in the file is acknowledged.
         self.backend
             .sync_dir(DIR)
