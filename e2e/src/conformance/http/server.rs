@@ -157,6 +157,23 @@ impl Server {
         Ok(())
     }
 
+    /// A target as an error may show it: tokens end in queries when a check puts them there.
+    pub(super) fn shown(&self, target: &str) -> String {
+        let Credentials {
+            writer,
+            reader,
+            stranger,
+            victim,
+            ..
+        } = &self.credentials;
+        [writer, reader, stranger, victim]
+            .into_iter()
+            .flatten()
+            .fold(target.to_owned(), |text, token| {
+                text.replace(token.expose().as_str(), "[token]")
+            })
+    }
+
     /// The scope of [`Server::project`], as a query.
     pub fn scope(&self) -> String {
         self.scope_of(&self.project)
@@ -327,7 +344,7 @@ impl Caller<'_> {
             let target = format!("{}{target}", self.server.prefix);
             return h2::send(self.server, method, &target, &all, body)
                 .await
-                .with_context(|| format!("{method} {target} over HTTP/2"));
+                .with_context(|| format!("{method} {} over HTTP/2", self.server.shown(&target)));
         }
         let request = self.request(method, target, fields, body);
         self.server
@@ -335,7 +352,7 @@ impl Caller<'_> {
             .await?
             .exchange(method, &request)
             .await
-            .with_context(|| format!("{method} {target}"))
+            .with_context(|| format!("{method} {}", self.server.shown(target)))
     }
 
     /// The bytes of a plain HTTP/1.1 request.
@@ -370,6 +387,15 @@ impl Caller<'_> {
 
 fn bearer(token: &str) -> String {
     format!("Bearer {token}")
+}
+
+/// Every byte percent-encoded.
+pub(super) fn escape(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "%{byte:02X}");
+        text
+    })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -253,13 +253,11 @@ impl Reading<'_> {
             ensure!(coding.eq_ignore_ascii_case("chunked"), "unknown coding {coding}");
             return self.chunks().await;
         }
-        match response.field("content-length") {
-            Some(length) => self.take(length.parse().context("no length")?).await,
-            None => {
-                while self.more().await? > 0 {}
-                Ok(std::mem::take(self.buffer))
-            }
+        if let Some(length) = response.field("content-length") {
+            return self.take(length.parse().context("no length")?).await;
         }
+        while self.more().await? > 0 {}
+        Ok(std::mem::take(self.buffer))
     }
 
     async fn chunks(&mut self) -> Result<Vec<u8>> {

@@ -348,7 +348,7 @@ async fn giant_head(server: &Server) -> Result<()> {
 }
 
 async fn many_fields(server: &Server) -> Result<()> {
-    refused_head(server, &[("X", "y"); 10_000]).await
+    refused_head(server, &vec![("X", "y"); 10_000]).await
 }
 
 async fn refused_head(server: &Server, fields: &[(&str, &str)]) -> Result<()> {

@@ -60,7 +60,10 @@ async fn document(server: &Server, path: &str) -> Result<Value> {
     answer.json()
 }
 
-fn has(value: &Value, fields: &[(&str, fn(&Value) -> bool)]) -> Result<()> {
+/// A field and what it must look like.
+type Field = (&'static str, fn(&Value) -> bool);
+
+fn has(value: &Value, fields: &[Field]) -> Result<()> {
     for (name, fits) in fields {
         let field = value.get(name).with_context(|| format!("no field {name} in {value}"))?;
         ensure!(fits(field), "{name} is {field}");
@@ -215,6 +218,16 @@ async fn names(server: &Server) -> Result<()> {
     Ok(())
 }
 
+/// What a miss, a write and a hit add to.
+const ROWS: [&str; 6] = [
+    r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="201"}"#,
+    r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="200"}"#,
+    r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="404"}"#,
+    r#"kura_artifact_reads_total_total{producer="gradle",result="hit"}"#,
+    r#"kura_artifact_reads_total_total{producer="gradle",result="miss"}"#,
+    r#"kura_artifact_writes_total_total{producer="gradle",result="created"}"#,
+];
+
 async fn counted(server: &Server) -> Result<()> {
     server.contract()?;
     let count = |wanted: &'static str| async move {
@@ -222,14 +235,6 @@ async fn counted(server: &Server) -> Result<()> {
         let line = text.lines().find_map(|line| line.strip_prefix(wanted));
         Ok::<_, anyhow::Error>(line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0))
     };
-    const ROWS: [&str; 6] = [
-        r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="201"}"#,
-        r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="200"}"#,
-        r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="404"}"#,
-        r#"kura_artifact_reads_total_total{producer="gradle",result="hit"}"#,
-        r#"kura_artifact_reads_total_total{producer="gradle",result="miss"}"#,
-        r#"kura_artifact_writes_total_total{producer="gradle",result="created"}"#,
-    ];
     let mut before = Vec::new();
     for row in ROWS {
         before.push(count(row).await?);

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use crate::conformance::http::Server;
+use crate::conformance::http::server::escape;
+use crate::conformance::http::{Server, wire};
 use crate::conformance::{Check, check};
 
 pub(super) const CHECKS: &[Check<Server>] = &[
@@ -63,7 +64,7 @@ async fn spellings(server: &Server) -> Result<()> {
     let (writer, key) = (server.writer(), server.key("spelling"));
     let (tenant, project) = (&server.tenant, &server.project);
     writer.store(&server.gradle(&key), b"one").await?;
-    let escaped: String = project.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let escaped = escape(project);
     for query in [
         format!("account_handle={tenant}&project_handle={project}"),
         format!("project_handle={project}&tenant_id={tenant}"),
@@ -128,7 +129,7 @@ async fn ambiguous(server: &Server) -> Result<()> {
                 .await?;
             refused
                 .expect(400)
-                .and_then(|refused| Ok(refused.message()?))
+                .and_then(wire::Response::message)
                 .with_context(|| format!("{method} {path}?{query}"))?;
         }
     }

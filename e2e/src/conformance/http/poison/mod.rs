@@ -13,6 +13,10 @@ use super::{Caller, Server, Suite};
 
 pub(super) const SUITES: &[Suite] = &[scope::CHECKS, tokens::CHECKS, paths::CHECKS, smuggling::CHECKS];
 
+fn gradle(key: &str, query: &str) -> String {
+    format!("/api/cache/gradle/{key}?{query}")
+}
+
 /// A victim with one entry, and a key that must stay unused.
 struct Scene<'s> {
     server: &'s Server,
@@ -40,20 +44,16 @@ impl<'s> Scene<'s> {
 
     /// A target in the victim's project.
     fn target(&self, key: &str) -> String {
-        self.with(key, &self.server.scope_of(&self.server.victim_project))
-    }
-
-    fn with(&self, key: &str, query: &str) -> String {
-        format!("/api/cache/gradle/{key}?{query}")
+        gradle(key, &self.server.scope_of(&self.server.victim_project))
     }
 
     /// Tries to write, read and delete with that query and credential. Every try must be refused with one of the statuses.
     async fn attack(&self, caller: Caller<'_>, query: &str, fields: &[(&str, &str)], statuses: &[u16]) -> Result<()> {
         for (method, target, body) in [
-            ("PUT", self.with(&self.fresh, query), &b"poison"[..]),
-            ("PUT", self.with(&self.key, query), b"poison"),
-            ("GET", self.with(&self.key, query), b""),
-            ("HEAD", self.with(&self.key, query), b""),
+            ("PUT", gradle(&self.fresh, query), &b"poison"[..]),
+            ("PUT", gradle(&self.key, query), b"poison"),
+            ("GET", gradle(&self.key, query), b""),
+            ("HEAD", gradle(&self.key, query), b""),
             ("POST", format!("/api/cache/cas/{}?{query}", self.fresh), b"poison"),
             ("DELETE", format!("/api/cache/clean?{query}"), b""),
         ] {
@@ -89,7 +89,7 @@ impl<'s> Scene<'s> {
             (server.writer(), account),
         ] {
             for target in [
-                self.with(&self.fresh, &query),
+                gradle(&self.fresh, &query),
                 format!("/api/cache/cas/{}?{query}", self.fresh),
             ] {
                 let stored = who.get(&target).await?;

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 
-use super::Scene;
+use super::{Scene, gradle};
 use crate::conformance::http::Server;
+use crate::conformance::http::server::escape;
 use crate::conformance::{Check, check};
 
 pub(super) const CHECKS: &[Check<Server>] = &[
@@ -89,7 +90,7 @@ async fn duplicate(server: &Server) -> Result<()> {
 
 async fn encoded(server: &Server) -> Result<()> {
     let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
-    let all: String = "namespace_id".bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let all = escape("namespace_id");
     let mut list = vec![
         format!("tenant_id={tenant}&namespace_id={mine}&{all}={theirs}"),
         format!("tenant_id={tenant}&{all}={theirs}&namespace_id={mine}"),
@@ -176,13 +177,13 @@ async fn lookalikes(server: &Server) -> Result<()> {
         format!("tenant_id={tenant}&namespace_id={mine}&%20namespace_id={theirs}"),
         format!("tenant_id={tenant}&namespace_id={mine}&x=1?namespace_id={theirs}"),
     ] {
-        let read = server.writer().get(&scene.with(&scene.key, &query)).await?;
+        let read = server.writer().get(&gradle(&scene.key, &query)).await?;
         scene.leaks_nothing(&read)?;
         let key = server.key("lookalike");
-        server.writer().put(&scene.with(&key, &query), b"poison").await?;
+        server.writer().put(&gradle(&key, &query), b"poison").await?;
         let stored = scene.owner.get(&scene.target(&key)).await?;
         stored.expect(404).with_context(|| query.clone())?;
-        server.writer().put(&scene.with(&scene.key, &query), b"poison").await?;
+        server.writer().put(&gradle(&scene.key, &query), b"poison").await?;
         scene.unharmed().await.with_context(|| query.clone())?;
     }
     Ok(())
