@@ -12,6 +12,7 @@
 
 pub mod http;
 pub mod ours;
+pub mod reapi;
 mod report;
 
 pub use report::{Outcome, Report, Row, compare};
