@@ -12,8 +12,10 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod conformance;
 pub mod crds;
 pub mod identity;
+pub mod kura;
 pub mod sandbox;
 pub mod scenarios;
 pub mod wait;

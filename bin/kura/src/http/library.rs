@@ -131,7 +131,10 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
         }
         Err(refusal) => Planned {
             route: Route::Unknown,
-            plan: Plan::Reply(Reply::message(refusal.status(), &refusal.to_string())),
+            plan: Plan::Reply(match parts.method {
+                http::Method::HEAD => Reply::message(refusal.status(), &refusal.to_string()).described(),
+                _ => Reply::message(refusal.status(), &refusal.to_string()),
+            }),
             whose: None,
             digest: None,
         },
@@ -244,6 +247,11 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
         Payload::Document { content_type, body } => {
             put(header::CONTENT_TYPE, content_type);
             Content::whole(body)
+        }
+        Payload::Described { content_type, length } => {
+            put(header::CONTENT_TYPE, content_type);
+            put(header::CONTENT_LENGTH, &length.to_string());
+            Content::whole(Bytes::new())
         }
         Payload::Tag(tag) => {
             put(header::ETAG, tag.as_str());

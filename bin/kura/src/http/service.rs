@@ -125,6 +125,10 @@ impl Service {
             let asked = found.route.asked(head.method);
             Plan::Reply(self.refuse(found.route, asked, error))
         });
+        let plan = match plan {
+            Plan::Reply(reply) if head.method == Method::Head => Plan::Reply(reply.described()),
+            plan => plan,
+        };
         let (plan, digest) = wish(head, plan);
         // Only a traced request pays for reading the scope twice.
         let whose = (self.shared.traces.is_on() && !found.route.is_probe())

@@ -213,6 +213,15 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((name, value))
 }
 
+/// Optional white space is spaces and tabs. Trimming more would forgive a carriage return alone, which ends a line for some
+/// and not for others.
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
 /// The fields that decide something, as they are met.
 #[derive(Default)]
 #[expect(
@@ -310,15 +319,6 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal>
     } else {
         Ok(())
     }
-}
-
-/// Without the blanks that may stand around a value. A carriage return is not one of them: whoever takes it for the end of
-/// the line sees another request than we do.
-fn trim(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 /// Digits only: no sign, no list, no white space, no overflow.

@@ -242,6 +242,10 @@ fn write_head(out: &mut Vec<u8>, reply: &Reply, manner: Manner, date: &str) {
             field(out, "content-type", content_type);
             number(out, body.len() as u64);
         }
+        Payload::Described { content_type, length } => {
+            field(out, "content-type", content_type);
+            number(out, *length);
+        }
         Payload::Blob(slice) => {
             field(out, "content-type", slice.content_type);
             number(out, slice.length);

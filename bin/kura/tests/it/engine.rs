@@ -41,6 +41,25 @@ fn pipelined_requests_are_answered_in_order() {
     sender.join().unwrap();
 }
 
+/// The conformance suite found it: the message of a 404 followed the answer to HEAD, and the client read it as its next answer.
+#[test]
+fn an_answer_to_head_is_followed_by_nothing() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    for target in [
+        "/up",
+        "/api/cache/gradle/none?tenant_id=a",
+        "/api/cache/gradle/none",
+        "/api/cache/clean?tenant_id=a",
+    ] {
+        let get = client.send("GET", target, &[], b"");
+        let head = client.send("HEAD", target, &[], b"");
+        assert_eq!(head.status, get.status, "{target}");
+        assert_eq!(head.field("content-length"), get.field("content-length"), "{target}");
+        assert_eq!(client.send("GET", "/up", &[], b"").status, 200, "{target}");
+    }
+}
+
 #[test]
 fn a_request_cut_at_every_byte_is_one_request() {
     let node = Node::start(&[]);
