@@ -1,9 +1,11 @@
 //! The store as handlers see it: kinds, hits, writers, and errors with the class an answer is made of.
 
 mod buffer;
+mod envelope;
 mod error;
 mod tag;
 
+pub use envelope::Envelope;
 pub use error::{Class, Error};
 pub use tag::Tag;
 
@@ -166,6 +168,8 @@ enum Place {
 pub struct Hit {
     length: u64,
     tag: Tag,
+    /// Bytes of an envelope in front of the body.
+    skip: u64,
     place: Place,
 }
 
@@ -197,8 +201,34 @@ impl Hit {
         Ok(Some(self))
     }
 
+    /// Takes the envelope off the body; `None` if there is none, which means that the entry is not what its kind says.
+    /// The bytes must have been verified.
+    pub fn open_envelope(&mut self) -> Result<Option<Envelope>, Error> {
+        let mut head = [0; envelope::HEAD];
+        if self.length < head.len() as u64 {
+            return Ok(None);
+        }
+        self.read_at(0, &mut head)?;
+        let Some(length) = Envelope::fields_after(head) else {
+            return Ok(None);
+        };
+        let whole = (envelope::HEAD + length) as u64;
+        if self.length < whole {
+            return Ok(None);
+        }
+        let mut fields = vec![0; length];
+        self.read_at(envelope::HEAD as u64, &mut fields)?;
+        let opened = Envelope::decode(&fields);
+        if opened.is_some() {
+            self.skip += whole;
+            self.length -= whole;
+        }
+        Ok(opened)
+    }
+
     /// Fills `into` from that position on; the caller stays within the length.
     pub fn read_at(&self, start: u64, into: &mut [u8]) -> Result<(), Error> {
+        let start = start + self.skip;
         let read = match &self.place {
             Place::Memory(buffer) => {
                 let from = usize::try_from(start)
@@ -217,7 +247,7 @@ impl Hit {
     /// The file and where in it the blob begins, if the kernel can move the bytes.
     pub fn file(&self) -> Option<(&File, u64)> {
         match &self.place {
-            Place::File(range) => range.file().map(|file| (file, range.offset)),
+            Place::File(range) => range.file().map(|file| (file, range.offset + self.skip)),
             _ => None,
         }
     }
@@ -225,7 +255,7 @@ impl Hit {
     /// `head` followed by that part of the blob, in one piece of memory, if the blob is in memory.
     pub fn behind(&mut self, head: &[u8], start: u64, length: u64) -> Option<&[u8]> {
         match &mut self.place {
-            Place::Memory(buffer) => buffer.behind(head, start, length),
+            Place::Memory(buffer) => buffer.behind(head, start + self.skip, length),
             _ => None,
         }
     }
@@ -291,6 +321,7 @@ impl Blobs {
                 Ok(Some(Hit {
                     length: hit.body.len() as u64,
                     tag: Tag::new(hit.version, hit.sequence),
+                    skip: 0,
                     place: Place::Memory(buffer),
                 }))
             }
@@ -301,6 +332,7 @@ impl Blobs {
                 Ok(Some(Hit {
                     length: entry.len(),
                     tag: Tag::new(entry.version(), entry.sequence()),
+                    skip: 0,
                     place: if entry.is_verified() {
                         Place::File(entry.file_range()?)
                     } else {
@@ -309,6 +341,25 @@ impl Blobs {
                 }))
             }
         }
+    }
+
+    /// The whole of a blob of at most `limit` bytes; `None` if there is none, or it is larger. Blocks.
+    pub fn read_small(&self, kind: Kind, namespace: &str, key: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Error> {
+        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+        match self.store.get(&key)? {
+            Some(entry) if entry.len() <= limit as u64 => match entry.read_all() {
+                Ok(body) => Ok(Some(body)),
+                Err(segstore::Error::Damaged) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The length of a blob the index knows.
+    pub fn length(&self, kind: Kind, namespace: &str, key: &[u8]) -> Option<u64> {
+        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+        self.store.contains(&key).map(|presence| presence.len)
     }
 
     /// Whether the index knows the blob.
@@ -320,12 +371,19 @@ impl Blobs {
 
     /// Stores a small blob with others in one group commit. Does not block the thread.
     pub async fn put(&self, target: &Target, body: Vec<u8>) -> Result<Put, Error> {
+        self.put_referring(target, body, &[]).await
+    }
+
+    /// The same for a blob that is worthless without others: when one of them is gone, so is this one.
+    pub async fn put_referring(&self, target: &Target, body: Vec<u8>, references: &[Target]) -> Result<Put, Error> {
         let (answer, answered) = oneshot::channel();
-        self.store
-            .submit_with(segstore::Put::new(target.key(), body), move |outcome| {
-                // Whoever asked may be gone; the blob is stored all the same.
-                let _ = answer.send(outcome);
-            })?;
+        let references: Vec<Key<'_>> = references.iter().map(Target::key).collect();
+        let put = segstore::Put::new(target.key(), body).references(&references);
+        self.store.submit_with(put, move |outcome| {
+            // Whoever asked may be gone; the blob is stored all the same.
+            let _ = answer.send(outcome);
+        })?;
+        drop(references);
         Ok(answered.await.map_err(|_| Error::Unanswered)??.into())
     }
 

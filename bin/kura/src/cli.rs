@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Parser)]
 #[command(name = "kura", version, args_conflicts_with_subcommands = true)]
 #[command(
-    after_help = "Secrets are read from the environment only: KURA_AUTH_JWT_SECRET, KURA_CONTROL_PLANE_CLIENT_SECRET.\n\
+    after_help = "Secrets are read from the environment only: KURA_AUTH_JWT_SECRET, KURA_CONTROL_PLANE_CLIENT_SECRET,\n\
+    KURA_TURBOREPO_SIGNATURE_KEY.\n\
     Without a command, kura serves."
 )]
 pub struct Cli {

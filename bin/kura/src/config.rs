@@ -147,6 +147,8 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// Uploads in parts.
     pub multipart: Multipart,
+    /// What Turborepo's artifacts must be signed with, if anything.
+    pub turborepo_signature: Option<Secret<String>>,
     /// Trust.
     pub trust: russet_identity::Config,
     /// Usage events, if there is someone to tell.
@@ -162,6 +164,8 @@ pub struct Secrets {
     pub jwt: Option<Secret<String>>,
     /// `KURA_CONTROL_PLANE_CLIENT_SECRET`.
     pub client: Option<Secret<String>>,
+    /// `KURA_TURBOREPO_SIGNATURE_KEY`.
+    pub turborepo: Option<Secret<String>>,
 }
 
 impl Secrets {
@@ -170,6 +174,7 @@ impl Secrets {
         Self {
             jwt: variable("KURA_AUTH_JWT_SECRET"),
             client: variable("KURA_CONTROL_PLANE_CLIENT_SECRET"),
+            turborepo: variable("KURA_TURBOREPO_SIGNATURE_KEY"),
         }
     }
 }
@@ -259,6 +264,7 @@ impl Config {
             durability: args.storage.durability,
             max_keyvalue: args.limits.max_keyvalue_bytes,
             memory_limit: args.limits.memory_hard_limit_bytes,
+            turborepo_signature: secrets.turborepo,
             trust,
             usage,
             log: russet_telemetry::log::Options {
@@ -288,6 +294,7 @@ impl Config {
             "max_keyvalue_bytes": self.max_keyvalue,
             "memory_limit_bytes": self.memory_limit,
             "multipart": self.multipart,
+            "turborepo_signature": self.turborepo_signature.is_some(),
             "anonymous": self.trust.anonymous.as_str(),
             "static_tokens": self.trust.tokens.is_some(),
             "jwt": self.trust.jwt.is_some(),
@@ -477,6 +484,7 @@ mod tests {
         let secrets = Secrets {
             jwt: Some(Secret::new("jwt-value-1234".to_owned())),
             client: Some(Secret::new("client-value-1234".to_owned())),
+            turborepo: Some(Secret::new("turbo-value-1234".to_owned())),
         };
         let config = Config::new(args, secrets).unwrap();
         for text in [config.redacted().to_string(), format!("{config:?}")] {

@@ -6,10 +6,11 @@
 //! - [`config`], [`cli`]: settings; the only place that reads the environment.
 //! - [`scope`]: whose data a request is about, parsed once.
 //! - [`http`]: what requests mean. [`http1`]: the hand-written engine that serves them fast.
-//! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts.
-//! - [`budget`], [`lifecycle`]: overload and draining. [`metrics`], [`usage`]: what is told to others.
+//! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts. [`action`]: what an action result refers to.
+//! - [`budget`], [`lifecycle`]: overload and draining. [`metrics`], [`tools`], [`usage`]: what is told to others.
 //! - [`serve`], [`tls`]: sockets and threads. [`look`]: `kura inspect` and `kura verify`.
 
+pub mod action;
 pub mod blob;
 pub mod budget;
 pub mod cli;
@@ -23,4 +24,5 @@ pub mod multipart;
 pub mod scope;
 pub mod serve;
 pub mod tls;
+pub mod tools;
 pub mod usage;

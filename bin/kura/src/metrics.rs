@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Statuses with a counter of their own; the last counts everything else.
-const STATUSES: [u16; 26] = [
-    200, 201, 204, 206, 304, 400, 401, 402, 403, 404, 405, 408, 409, 411, 413, 415, 416, 417, 422, 431, 500, 501, 503,
-    505, 507, 0,
+const STATUSES: [u16; 27] = [
+    200, 201, 204, 206, 207, 304, 400, 401, 402, 403, 404, 405, 408, 409, 411, 413, 415, 416, 417, 422, 431, 500, 501,
+    503, 505, 507, 0,
 ];
 const OTHER: usize = STATUSES.len() - 1;
 /// Upper bounds: sixteen doublings from one millisecond, as upstream has them.

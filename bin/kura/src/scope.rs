@@ -22,6 +22,17 @@ pub enum Error {
     Missing(&'static str),
 }
 
+/// Why a request has no scope.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Its parameters cannot be understood.
+    #[error(transparent)]
+    Query(#[from] Error),
+    /// Its names are no handles.
+    #[error(transparent)]
+    Handle(#[from] Denial),
+}
+
 /// The parameters any route knows, decoded. Unknown parameters are ignored.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Query<'a> {
@@ -32,6 +43,8 @@ pub struct Query<'a> {
     cache_category: Option<Cow<'a, str>>,
     upload_id: Option<Cow<'a, str>>,
     part_number: Option<Cow<'a, str>>,
+    slug: Option<Cow<'a, str>>,
+    team_id: Option<Cow<'a, str>>,
 }
 
 impl<'a> Query<'a> {
@@ -52,6 +65,8 @@ impl<'a> Query<'a> {
                 "cache_category" => (&mut parsed.cache_category, "cache_category"),
                 "upload_id" => (&mut parsed.upload_id, "upload_id"),
                 "part_number" => (&mut parsed.part_number, "part_number"),
+                "slug" => (&mut parsed.slug, "slug"),
+                "teamId" => (&mut parsed.team_id, "teamId"),
                 _ => continue,
             };
             if slot.replace(decode(value)?).is_some() {
@@ -67,6 +82,32 @@ impl<'a> Query<'a> {
             self.tenant.clone().unwrap_or_default(),
             self.namespace.clone().unwrap_or_default(),
         )
+    }
+
+    /// Turborepo's team: the name it goes by, else its id. A client that knows both sends both.
+    pub fn team(&self) -> Option<Cow<'a, str>> {
+        let given = |value: &Option<Cow<'a, str>>| value.clone().filter(|value| !value.is_empty());
+        given(&self.slug).or_else(|| given(&self.team_id))
+    }
+
+    /// Turborepo's team id as sent, which is what its signatures cover; empty if there is none.
+    pub fn team_id(&self) -> &str {
+        self.team_id.as_deref().unwrap_or_default()
+    }
+
+    /// The scope of a request whose path or protocol names the project. A parameter that names one too is refused: nobody
+    /// has to know which of the two wins.
+    pub fn scope_in(&self, account: &'a str, project: Cow<'a, str>) -> Result<Scope<'a>, Refused> {
+        if self.tenant.is_some() {
+            return Err(Error::Ambiguous("tenant_id").into());
+        }
+        if self.namespace.is_some() {
+            return Err(Error::Ambiguous("namespace_id").into());
+        }
+        if project.is_empty() {
+            return Err(Error::Missing("project").into());
+        }
+        Ok(Scope::parse(account, project)?)
     }
 
     /// A parameter that must be there and not be empty.

@@ -13,11 +13,13 @@ mod workers;
 use crate::blob::Blobs;
 use crate::budget::{Budget, MemoryLimit};
 use crate::config::Config;
+use crate::http::routes::turborepo::SignatureKey;
 use crate::http::service::{Node, Shared};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::multipart::{self, Uploads, unix_ms};
 use crate::tls::{self, Certificate};
+use crate::tools::Tools;
 use crate::usage::{self, Ledger, Outbox, Reporter};
 use anyhow::Context as _;
 use russet_identity::{Authorizer, SystemClock};
@@ -127,6 +129,8 @@ fn open(config: &Config, threads: usize) -> anyhow::Result<Shared> {
             started: unix_ms() / 1000,
         },
         max_keyvalue: config.max_keyvalue,
+        tools: Tools::default(),
+        turborepo: config.turborepo_signature.as_ref().map(SignatureKey::new),
     })
 }
 

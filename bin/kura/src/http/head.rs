@@ -13,6 +13,12 @@ pub enum Method {
     Post,
     /// Remove.
     Delete,
+    /// Ask what is possible.
+    Options,
+    /// WebDAV: describe a resource.
+    Propfind,
+    /// WebDAV: make a folder.
+    Mkcol,
     /// No route has it.
     Other,
 }
@@ -26,6 +32,9 @@ impl Method {
             b"PUT" => Self::Put,
             b"POST" => Self::Post,
             b"DELETE" => Self::Delete,
+            b"OPTIONS" => Self::Options,
+            b"PROPFIND" => Self::Propfind,
+            b"MKCOL" => Self::Mkcol,
             _ => Self::Other,
         }
     }
@@ -49,6 +58,14 @@ pub struct Fields<'a> {
     pub if_none_match: Option<&'a [u8]>,
     /// Which version the range belongs to.
     pub if_range: Option<&'a [u8]>,
+    /// What the client would like to get. May be repeated; the first counts.
+    pub accept: Option<&'a [u8]>,
+    /// Turborepo: the signature of an artifact.
+    pub artifact_tag: Option<&'a [u8]>,
+    /// Turborepo: how long the task took, in milliseconds.
+    pub artifact_duration: Option<&'a [u8]>,
+    /// Go: what the body of an action's output must hash to.
+    pub output_id: Option<&'a [u8]>,
 }
 
 /// One request, without its body.

@@ -112,6 +112,10 @@ fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
             range: single(header::RANGE)?,
             if_none_match: single(header::IF_NONE_MATCH)?,
             if_range: single(header::IF_RANGE)?,
+            accept: parts.headers.get(header::ACCEPT).map(HeaderValue::as_bytes),
+            artifact_tag: single(HeaderName::from_static("x-artifact-tag"))?,
+            artifact_duration: single(HeaderName::from_static("x-artifact-duration"))?,
+            output_id: single(HeaderName::from_static("x-kura-output-id"))?,
         },
     })
 }
@@ -176,6 +180,9 @@ fn translate(reply: Reply, version: http::Version) -> http::Response<Outgoing> {
         }
     };
     if let Some((name, value)) = reply.extra {
+        put(HeaderName::from_static(name), value);
+    }
+    for (name, value) in &reply.more {
         put(HeaderName::from_static(name), value);
     }
     if reply.close && version < http::Version::HTTP_2 {

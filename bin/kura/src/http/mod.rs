@@ -5,6 +5,7 @@
 //! thread; the library engine ([`library`]) runs the same code for HTTP/2 and TLS.
 
 pub mod body;
+pub mod check;
 pub mod head;
 pub mod library;
 pub mod range;
@@ -13,3 +14,4 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 pub mod service;
+pub mod voice;

@@ -17,6 +17,8 @@ pub struct Reply {
     pub payload: Payload,
     /// One more field, where a status asks for it.
     pub extra: Option<(&'static str, &'static str)>,
+    /// Fields only few answers have. Values hold no control characters: they came in as fields, or were made here.
+    pub more: Vec<(&'static str, Cow<'static, str>)>,
     /// No further request is answered on this connection.
     pub close: bool,
 }
@@ -65,6 +67,7 @@ impl Reply {
             status,
             payload: Payload::Empty,
             extra: None,
+            more: Vec::new(),
             close: false,
         }
     }
@@ -108,6 +111,9 @@ pub enum Error {
     /// The query or the key cannot be understood.
     #[error(transparent)]
     Scope(#[from] scope::Error),
+    /// The request names no scope, or two.
+    #[error(transparent)]
+    Unscoped(#[from] scope::Refused),
     /// The caller may not.
     #[error(transparent)]
     Denied(#[from] Denial),
@@ -149,8 +155,10 @@ impl Error {
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
         match error {
-            Error::Scope(error) => Self::message(400, &error.to_string()),
-            Error::Denied(denial) => {
+            Error::Scope(error) | Error::Unscoped(scope::Refused::Query(error)) => {
+                Self::message(400, &error.to_string())
+            }
+            Error::Denied(denial) | Error::Unscoped(scope::Refused::Handle(denial)) => {
                 let mut reply = Self::message(denial.http_status(), denial.message());
                 if denial.retry_after().is_some() {
                     reply = reply.retry();

@@ -1,7 +1,13 @@
 //! Paths. A key is whatever stands in the last segment, decoded once; it is never a file name, so `..` is just two bytes.
+//!
+//! The routes of the original contract name their scope in the query; the tools' routes name their project in the path, since a
+//! tool is configured with a URL and nothing else.
 
 use super::head::Method;
+use super::voice::{Asked, Voice};
 use crate::scope::{self, decode};
+use crate::tools::Tool;
+use russet_identity::Access;
 use std::borrow::Cow;
 
 /// Longest key, decoded.
@@ -33,6 +39,30 @@ pub enum Route {
     Nx,
     /// Metro.
     Metro,
+    /// Gradle build cache, project in the path.
+    GradlePath,
+    /// An action result, by HTTP.
+    BazelAction,
+    /// A content-addressed blob, by HTTP.
+    BazelBlob,
+    /// Turborepo asks whether caching is on.
+    TurboStatus,
+    /// Turborepo reports hits and misses.
+    TurboEvents,
+    /// Turborepo asks about several artifacts.
+    TurboQuery,
+    /// A Turborepo artifact.
+    Turbo,
+    /// ccache.
+    Ccache,
+    /// sccache.
+    Sccache,
+    /// Maven's build-cache extension.
+    Maven,
+    /// Go.
+    Go,
+    /// Anything.
+    Generic,
     /// The process lives.
     Up,
     /// The node may get traffic.
@@ -49,7 +79,7 @@ pub enum Route {
 
 impl Route {
     /// All routes, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 29] = [
         Self::Xcode,
         Self::KeyValuePut,
         Self::KeyValueGet,
@@ -61,6 +91,18 @@ impl Route {
         Self::Clean,
         Self::Nx,
         Self::Metro,
+        Self::GradlePath,
+        Self::BazelAction,
+        Self::BazelBlob,
+        Self::TurboStatus,
+        Self::TurboEvents,
+        Self::TurboQuery,
+        Self::Turbo,
+        Self::Ccache,
+        Self::Sccache,
+        Self::Maven,
+        Self::Go,
+        Self::Generic,
         Self::Up,
         Self::Ready,
         Self::Rollout,
@@ -83,6 +125,18 @@ impl Route {
             Self::Clean => "/api/cache/clean",
             Self::Nx => "/v1/cache/{hash}",
             Self::Metro => "/api/metro/cache/{cache_key}",
+            Self::GradlePath => "/gradle/{project}/{key}",
+            Self::BazelAction => "/bazel/{project}/ac/{hash}",
+            Self::BazelBlob => "/bazel/{project}/cas/{hash}",
+            Self::TurboStatus => "/v8/artifacts/status",
+            Self::TurboEvents => "/v8/artifacts/events",
+            Self::TurboQuery => "/v8/artifacts",
+            Self::Turbo => "/v8/artifacts/{hash}",
+            Self::Ccache => "/ccache/{project}/{key}",
+            Self::Sccache => "/sccache/{project}/{key}",
+            Self::Maven => "/maven/{project}/{path}",
+            Self::Go => "/go/{project}/{action}",
+            Self::Generic => "/generic/{project}/{key}",
             Self::Up => "/up",
             Self::Ready => "/ready",
             Self::Rollout => "/status/rollout",
@@ -106,6 +160,10 @@ impl Route {
             Self::Xcode => "GET, HEAD, POST",
             Self::KeyValuePut => "PUT",
             Self::Gradle | Self::Nx | Self::Metro => "GET, HEAD, PUT",
+            Self::Sccache => "GET, HEAD, PUT, OPTIONS, PROPFIND, MKCOL",
+            Self::TurboStatus => "GET, HEAD, OPTIONS",
+            Self::TurboEvents | Self::TurboQuery => "POST, OPTIONS",
+            _ if self.is_path_scoped() || self == Self::Turbo => "GET, HEAD, PUT, OPTIONS",
             Self::ModuleStart | Self::ModulePart | Self::ModuleComplete => "POST",
             Self::Clean => "DELETE",
             _ => "GET, HEAD",
@@ -114,20 +172,165 @@ impl Route {
 
     /// Whether the route has that method.
     pub fn has(self, method: Method) -> bool {
-        match self {
-            Self::Xcode => method.reads() || method == Method::Post,
-            Self::KeyValuePut => method == Method::Put,
-            Self::Gradle | Self::Nx | Self::Metro => method.reads() || method == Method::Put,
-            Self::ModuleStart | Self::ModulePart | Self::ModuleComplete => method == Method::Post,
-            Self::Clean => method == Method::Delete,
-            Self::Unknown => true,
-            _ => method.reads(),
+        let name = match method {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Put => "PUT",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+            Method::Options => "OPTIONS",
+            Method::Propfind => "PROPFIND",
+            Method::Mkcol => "MKCOL",
+            Method::Other => return self == Self::Unknown,
+        };
+        self == Self::Unknown || self.allow().split(", ").any(|allowed| allowed == name)
+    }
+
+    /// What a caller must be allowed to do. Turborepo's reports and questions change nothing.
+    pub fn access(self, method: Method) -> Access {
+        let reads = method.reads()
+            || matches!(method, Method::Propfind | Method::Options)
+            || matches!(self, Self::TurboEvents | Self::TurboQuery);
+        if reads { Access::Read } else { Access::Write }
+    }
+
+    /// The same, for the wording of refusals.
+    pub fn asked(self, method: Method) -> Asked {
+        match self.access(method) {
+            Access::Read => Asked::Read,
+            Access::Write => Asked::Write,
         }
+    }
+
+    /// How refusals are worded.
+    pub fn voice(self) -> Voice {
+        match self {
+            Self::Nx => Voice::Nx,
+            Self::TurboStatus | Self::TurboEvents | Self::TurboQuery | Self::Turbo => Voice::Turborepo,
+            Self::Metro => Voice::Tool,
+            _ if self.is_path_scoped() => Voice::Tool,
+            _ => Voice::Api,
+        }
+    }
+
+    /// Whose traffic it is.
+    pub fn tool(self) -> Option<Tool> {
+        Some(match self {
+            Self::Xcode | Self::KeyValueGet | Self::KeyValuePut => Tool::Xcode,
+            Self::Module | Self::ModuleStart | Self::ModulePart | Self::ModuleComplete => Tool::Module,
+            Self::Gradle | Self::GradlePath => Tool::Gradle,
+            Self::Nx => Tool::Nx,
+            Self::Metro => Tool::Metro,
+            Self::BazelAction | Self::BazelBlob => Tool::Bazel,
+            Self::TurboStatus | Self::TurboEvents | Self::TurboQuery | Self::Turbo => Tool::Turborepo,
+            Self::Ccache => Tool::Ccache,
+            Self::Sccache => Tool::Sccache,
+            Self::Maven => Tool::Maven,
+            Self::Go => Tool::Go,
+            Self::Generic => Tool::Generic,
+            _ => return None,
+        })
+    }
+
+    fn is_path_scoped(self) -> bool {
+        matches!(
+            self,
+            Self::GradlePath
+                | Self::BazelAction
+                | Self::BazelBlob
+                | Self::Ccache
+                | Self::Sccache
+                | Self::Maven
+                | Self::Go
+                | Self::Generic
+        )
     }
 }
 
-/// The route of a path and the segment that is its key, still encoded.
-pub fn find(path: &str) -> (Route, &str) {
+/// Who a request is about, as its route says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// The query names tenant and namespace.
+    Query,
+    /// The account of the node.
+    Account,
+    /// A project of that account; still encoded.
+    Project(&'a str),
+    /// The project is Turborepo's team, which the query names.
+    Team,
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The template.
+    pub route: Route,
+    /// The scope.
+    pub whose: Whose<'a>,
+    /// The part of the path that is the key, still encoded.
+    pub key: &'a str,
+}
+
+/// The project of tools that name none.
+pub const DEFAULT_PROJECT: &str = "default";
+
+/// The route of a path.
+pub fn find(path: &str) -> Found<'_> {
+    if let Some(found) = tools(path) {
+        return found;
+    }
+    let (route, key) = contract(path);
+    let whose = match route {
+        Route::Nx | Route::Metro => Whose::Account,
+        _ => Whose::Query,
+    };
+    Found { route, whose, key }
+}
+
+/// The tools' routes.
+fn tools(path: &str) -> Option<Found<'_>> {
+    let (first, rest) = path.strip_prefix('/')?.split_once('/')?;
+    let found = |route, whose, key| Some(Found { route, whose, key });
+    let route = match first {
+        "v8" => {
+            let (route, key) = match rest.strip_prefix("artifacts")? {
+                "" => (Route::TurboQuery, ""),
+                "/status" => (Route::TurboStatus, ""),
+                "/events" => (Route::TurboEvents, ""),
+                other => one_segment(Route::Turbo, other.strip_prefix('/')?),
+            };
+            return found(route, Whose::Team, key);
+        }
+        // The paths of other caches' servers, so that they can be replaced without touching their clients.
+        "ac" => return found(Route::BazelAction, Whose::Project(DEFAULT_PROJECT), rest),
+        "cas" => return found(Route::BazelBlob, Whose::Project(DEFAULT_PROJECT), rest),
+        "gradle" => Route::GradlePath,
+        "bazel" => Route::BazelBlob,
+        "ccache" => Route::Ccache,
+        "sccache" => Route::Sccache,
+        "maven" => Route::Maven,
+        "go" => Route::Go,
+        "generic" => Route::Generic,
+        _ => return None,
+    };
+    let (project, key) = rest.split_once('/')?;
+    let (route, key) = match route {
+        Route::GradlePath | Route::Go => one_segment(route, key),
+        Route::BazelBlob => match key.split_once('/')? {
+            ("ac", hash) => (Route::BazelAction, hash),
+            ("cas", hash) => (Route::BazelBlob, hash),
+            _ => return None,
+        },
+        // The folder of the project itself is something WebDAV asks about.
+        Route::Sccache => (route, key),
+        _ if key.is_empty() => return None,
+        _ => (route, key),
+    };
+    found(route, Whose::Project(project), key)
+}
+
+/// The routes of the original contract, and the segment that is their key.
+fn contract(path: &str) -> (Route, &str) {
     if let Some(rest) = path.strip_prefix("/api/cache/") {
         let exact = match rest {
             "keyvalue" => Route::KeyValuePut,
@@ -187,9 +390,91 @@ pub fn key(segment: &str) -> Result<Cow<'_, str>, scope::Error> {
     }
 }
 
+/// Decodes a key of several segments. A client that tidies its paths could not ask for `a/../b` or `a//b` again, and one that
+/// does not must not be able to store what others see under a different name; so these are refused.
+pub fn deep_key(path: &str) -> Result<Cow<'_, str>, scope::Error> {
+    let key = key(path)?;
+    let tidy = |segment: &str| !segment.is_empty() && segment != "." && segment != "..";
+    if key.split('/').all(tidy) && !key.chars().any(char::is_control) {
+        Ok(key)
+    } else {
+        Err(scope::Error::Malformed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tools_name_their_project_in_the_path() {
+        let project = Whose::Project("ios");
+        for (path, route, whose, key) in [
+            ("/gradle/ios/k", Route::GradlePath, project, "k"),
+            ("/bazel/ios/ac/h", Route::BazelAction, project, "h"),
+            ("/bazel/ios/cas/h", Route::BazelBlob, project, "h"),
+            ("/ac/h", Route::BazelAction, Whose::Project("default"), "h"),
+            ("/cas/h", Route::BazelBlob, Whose::Project("default"), "h"),
+            ("/v8/artifacts", Route::TurboQuery, Whose::Team, ""),
+            ("/v8/artifacts/status", Route::TurboStatus, Whose::Team, ""),
+            ("/v8/artifacts/events", Route::TurboEvents, Whose::Team, ""),
+            ("/v8/artifacts/0123", Route::Turbo, Whose::Team, "0123"),
+            ("/ccache/ios/ab/cd", Route::Ccache, project, "ab/cd"),
+            ("/sccache/ios/", Route::Sccache, project, ""),
+            ("/sccache/ios/pre/a", Route::Sccache, project, "pre/a"),
+            ("/maven/ios/v1/g/a", Route::Maven, project, "v1/g/a"),
+            ("/go/ios/00", Route::Go, project, "00"),
+            ("/generic/ios/a/b", Route::Generic, project, "a/b"),
+            ("/generic/i%2Fs/a", Route::Generic, Whose::Project("i%2Fs"), "a"),
+        ] {
+            assert_eq!(find(path), Found { route, whose, key }, "{path}");
+        }
+        for path in [
+            "/gradle/ios/",
+            "/gradle/ios",
+            "/gradle/ios/a/b",
+            "/bazel/ios",
+            "/bazel/ios/x/h",
+            "/generic/ios/",
+            "/go/ios/",
+            "/v8/artifactsx",
+            "/v8/artifacts/",
+            "/v8/artifacts/a/b",
+            "/ac",
+            "/maven//",
+        ] {
+            assert_eq!(find(path).route, Route::Unknown, "{path}");
+        }
+    }
+
+    #[test]
+    fn deep_keys_have_one_spelling() {
+        assert_eq!(deep_key("a/b%20c/d").unwrap(), "a/b c/d");
+        for bad in [
+            "",
+            "a//b",
+            "/a",
+            "a/",
+            "a/../b",
+            "./a",
+            "a/%2e%2e/b",
+            "a/%2E",
+            "a%00b",
+            "a%0ab",
+            "%ff",
+        ] {
+            assert!(deep_key(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn methods_and_their_list_agree() {
+        assert!(Route::Sccache.has(Method::Propfind) && !Route::Maven.has(Method::Propfind));
+        assert!(Route::TurboQuery.has(Method::Post) && !Route::Turbo.has(Method::Post));
+        assert!(Route::Unknown.has(Method::Other) && !Route::Gradle.has(Method::Options));
+        assert_eq!(Route::TurboEvents.access(Method::Post), Access::Read);
+        assert_eq!(Route::Sccache.access(Method::Mkcol), Access::Write);
+    }
 
     #[test]
     fn paths_find_their_routes() {
@@ -220,7 +505,8 @@ mod tests {
             ("//api/cache/clean", Route::Unknown, ""),
             ("/_internal/anything", Route::Unknown, ""),
         ] {
-            assert_eq!(find(path), (route, key), "{path}");
+            let found = find(path);
+            assert_eq!((found.route, found.key), (route, key), "{path}");
         }
     }
 

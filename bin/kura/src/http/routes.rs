@@ -1,169 +1,119 @@
 //! One file per protocol. Handlers translate: parse, call the store, let [`super::reply`] map what went wrong.
 
+pub mod bazel;
+pub mod ccache;
 pub mod clean;
+pub mod generic;
+pub mod go;
 pub mod gradle;
 pub mod keyvalue;
+pub mod maven;
 pub mod metro;
 pub mod module;
 pub mod nx;
 pub mod probes;
+mod read;
+pub mod sccache;
+pub mod turborepo;
 pub mod xcode;
 
-use super::head::{Head, Method};
-use super::range::{Range, none_match_names};
-use super::receive::{Incoming, Receive, target};
-use super::reply::{Error, Payload, Reply, Slice};
+pub use read::Unverified;
+use read::{Reading, read};
+
+use super::check::Check;
+use super::head::Head;
+use super::receive::{Incoming, Oversize, Receive, target};
+use super::reply::{Error, Reply};
+use super::route::Route;
 use super::service::{Plan, Service};
-use crate::blob::{Hit, Kind};
+use crate::blob::Kind;
 use crate::metrics::Outcome;
-use crate::usage::Direction;
+use crate::tools::Event;
 
 /// What a blob protocol is made of, apart from its key.
 struct Protocol {
+    route: Route,
     kind: Kind,
     limit: u64,
     created: u16,
     existing: u16,
+    oversize: Oversize,
 }
 
 const ARTIFACT_MISSING: &str = r#"{"message":"Artifact not found"}"#;
 const OCTETS: &str = "application/octet-stream";
+/// Largest body on the tools' routes.
+const LARGE: u64 = 2 * 1024 * 1024 * 1024;
 
 impl Protocol {
+    /// A build tool's protocol: a stored body is a 200, the one answer to a write that every tool accepts.
+    const fn tool(route: Route, kind: Kind) -> Self {
+        Self {
+            route,
+            kind,
+            limit: LARGE,
+            created: 200,
+            existing: 200,
+            oversize: Oversize::Refuse,
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        Reading {
+            route: self.route,
+            kind: self.kind,
+            content_type: OCTETS,
+            missing: ARTIFACT_MISSING,
+            enveloped: false,
+        }
+    }
+
     /// Reads or begins to write the blob of that key.
     fn plan(&self, service: &Service, head: &Head<'_>, namespace: &str, key: &[u8]) -> Result<Plan, Error> {
         if head.method.reads() {
-            return read(service, head, self.kind, namespace, key, OCTETS, ARTIFACT_MISSING);
+            return read(service, head, self.reading(), namespace, key);
         }
-        // First write wins: what is there stays, and its body need not be sent again.
-        if service.shared.blobs.contains(self.kind, namespace, key) {
+        Ok(self.write(service, namespace, key, Check::Nothing, Box::default()))
+    }
+
+    /// Begins to write: the body must pass the check, and an envelope goes in front of it.
+    fn write(&self, service: &Service, namespace: &str, key: &[u8], check: Check, envelope: Box<[u8]>) -> Plan {
+        // Of an immutable kind the first write wins: what is there stays, and its body need not be sent again.
+        if !self.kind.stored().is_mutable() && service.shared.blobs.contains(self.kind, namespace, key) {
             service.shard.write(self.kind, Outcome::Known, 0);
-            return Ok(Plan::Reply(Reply::empty(self.existing)));
+            service.count(self.route, namespace, Event::Known, 0);
+            return Plan::Reply(Reply::empty(self.existing));
         }
-        Ok(Plan::Receive(Receive::Blob(Incoming {
+        Plan::Receive(Receive::Blob(Incoming {
+            route: self.route,
             target: target(self.kind, namespace, key),
             limit: self.limit,
             created: self.created,
             existing: self.existing,
-        })))
+            oversize: self.oversize,
+            check,
+            envelope,
+        }))
     }
 }
 
-/// The answer to a read.
-fn read(
-    service: &Service,
-    head: &Head<'_>,
-    kind: Kind,
-    namespace: &str,
-    key: &[u8],
-    content_type: &'static str,
-    missing: &'static str,
-) -> Result<Plan, Error> {
-    let found = match service.shared.blobs.find(kind, namespace, key) {
-        Ok(found) => found,
-        Err(error) => {
-            service.shard.read(kind, Outcome::Error, 0);
-            return Err(error.into());
-        }
-    };
-    let Some(hit) = found else {
-        service.shard.read(kind, Outcome::Known, 0);
-        return Ok(Plan::Reply(Reply::missing(missing)));
-    };
-    let unverified = hit.is_unverified();
-    let reply = conditional(head, hit, content_type);
-    let sent = match &reply.payload {
-        Payload::Blob(slice) if !slice.described_only => slice.length,
-        _ => 0,
-    };
-    service.shard.read(kind, Outcome::Ok, sent);
-    if sent > 0 {
-        service.shared.usage.add(Direction::Download, kind, namespace, sent);
-    }
-    if unverified && sent > 0 {
-        return Ok(Plan::Verify(Box::new(Unverified { reply, missing })));
-    }
-    Ok(Plan::Reply(reply))
-}
-
-/// An answer whose bytes have not been compared with their checksum since the process started.
-#[derive(Debug)]
-pub struct Unverified {
-    reply: Reply,
-    missing: &'static str,
-}
-
-impl Unverified {
-    /// Compares. Large blobs take a while, so another thread does it; damaged bytes are a miss and never leave the node.
-    pub async fn check(self) -> Reply {
-        let Self { mut reply, missing } = self;
-        let Payload::Blob(slice) = reply.payload else {
-            return reply;
-        };
-        let Slice {
-            hit,
-            content_type,
-            start,
-            length,
-            described_only,
-        } = slice;
-        match tokio::task::spawn_blocking(move || hit.verify()).await {
-            Ok(Ok(Some(hit))) => {
-                reply.payload = Payload::Blob(Slice {
-                    hit,
-                    content_type,
-                    start,
-                    length,
-                    described_only,
-                });
-                reply
-            }
-            Ok(Ok(None)) => Reply::missing(missing),
-            Ok(Err(error)) => Error::from(error).into(),
-            Err(_) => Reply::message(500, "Storage failed"),
+impl Service {
+    /// Counts a request for the tool that uses the route.
+    pub(in crate::http) fn count(&self, route: Route, namespace: &str, event: Event, bytes: u64) {
+        if let Some(tool) = route.tool() {
+            self.shared.tools.record(tool, namespace, event, bytes);
         }
     }
 }
 
-/// A hit, seen through the conditions of the request.
-fn conditional(head: &Head<'_>, hit: Hit, content_type: &'static str) -> Reply {
-    let fields = &head.fields;
-    if fields
-        .if_none_match
-        .is_some_and(|value| none_match_names(value, hit.tag().as_str()))
-    {
-        return Reply {
-            payload: Payload::Tag(hit.tag()),
-            ..Reply::empty(304)
-        };
+/// What a route can do, for who asks before sending credentials.
+pub(in crate::http) fn options(route: Route) -> Reply {
+    let mut reply = Reply::empty(200);
+    reply.extra = Some(("allow", route.allow()));
+    match route {
+        Route::Sccache => reply.more.push(("dav", "1".into())),
+        Route::Turbo | Route::TurboStatus | Route::TurboEvents | Route::TurboQuery => turborepo::preflight(&mut reply),
+        _ => {}
     }
-    // A range that belongs to another version is no range.
-    let same = fields
-        .if_range
-        .is_none_or(|value| value == hit.tag().as_str().as_bytes());
-    let range = if head.method == Method::Get && same {
-        Range::of(fields.range, hit.length())
-    } else {
-        Range::Whole
-    };
-    let (status, start, length) = match range {
-        Range::Whole => (200, 0, hit.length()),
-        Range::Part { start, length } => (206, start, length),
-        Range::Unsatisfiable => {
-            return Reply {
-                payload: Payload::Beyond(hit.length()),
-                ..Reply::empty(416)
-            };
-        }
-    };
-    Reply {
-        payload: Payload::Blob(Slice {
-            hit,
-            content_type,
-            start,
-            length,
-            described_only: head.method == Method::Head,
-        }),
-        ..Reply::empty(status)
-    }
+    reply
 }

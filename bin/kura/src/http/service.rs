@@ -1,17 +1,19 @@
 //! From a request head to what is to be done: route, scope, trust, and the store's index, in that order.
 
 use super::body::Body;
-use super::head::Head;
+use super::head::{Head, Method};
 use super::receive::Receive;
 use super::reply::{Error, Payload, Reply};
-use super::route::{self, Route};
+use super::route::{self, Found, Route, Whose};
 use super::routes::{self, Unverified};
+use super::voice::Asked;
 use crate::blob::Blobs;
 use crate::budget::Budget;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{Metrics, Shard};
 use crate::multipart::Uploads;
-use crate::scope::Query;
+use crate::scope::{Query, decode};
+use crate::tools::Tools;
 use crate::usage::Ledger;
 use russet_identity::{Access, Authorizer, Credential, Decision, Denial, Moment, Refusal, Scope};
 use std::sync::Arc;
@@ -37,6 +39,10 @@ pub struct Shared {
     pub node: Node,
     /// Limits of routes.
     pub max_keyvalue: usize,
+    /// Hits and misses per tool and project.
+    pub tools: Tools,
+    /// What Turborepo's artifacts must be signed with.
+    pub turborepo: Option<routes::turborepo::SignatureKey>,
 }
 
 /// Who the node is.
@@ -99,11 +105,24 @@ pub type Answer = Result<(), Denial>;
 impl Service {
     /// Decides what to do. `answer` is what [`Service::ask`] said to an earlier [`Plan::Ask`] for the same head.
     pub fn plan(&self, head: &Head<'_>, now: Moment, answer: Option<Answer>) -> Planned {
-        let (route, segment) = route::find(head.path);
-        let plan = self
-            .try_plan(route, segment, head, now, answer)
-            .unwrap_or_else(|error| Plan::Reply(error.into()));
-        Planned { route, plan }
+        let found = route::find(head.path);
+        let plan = self.try_plan(&found, head, now, answer).unwrap_or_else(|error| {
+            let asked = found.route.asked(head.method);
+            Plan::Reply(self.refuse(found.route, asked, error))
+        });
+        Planned {
+            route: found.route,
+            plan,
+        }
+    }
+
+    /// A refusal, worded for whoever uses the route.
+    pub fn refuse(&self, route: Route, asked: Asked, error: Error) -> Reply {
+        let refusal = route.voice().refuse(asked, error);
+        if let (true, Some(tool)) = (refusal.shed, route.tool()) {
+            self.shared.tools.shed(tool);
+        }
+        refusal.reply
     }
 
     /// Asks the control plane.
@@ -119,20 +138,14 @@ impl Service {
         match plan {
             Plan::Reply(reply) => reply,
             Plan::Receive(receive) => self.receive(receive, body).await,
-            Plan::Verify(unverified) => unverified.check().await,
+            Plan::Verify(unverified) => unverified.check(self).await,
             // Planning with an answer at hand never asks again.
             Plan::Ask(_) => Reply::message(503, "Authorization is not available"),
         }
     }
 
-    fn try_plan(
-        &self,
-        route: Route,
-        segment: &str,
-        head: &Head<'_>,
-        now: Moment,
-        answer: Option<Answer>,
-    ) -> Result<Plan, Error> {
+    fn try_plan(&self, found: &Found<'_>, head: &Head<'_>, now: Moment, answer: Option<Answer>) -> Result<Plan, Error> {
+        let route = found.route;
         if route == Route::Unknown {
             return Ok(Plan::Reply(unknown(head)));
         }
@@ -144,19 +157,19 @@ impl Service {
         if route.is_probe() {
             return Ok(Plan::Reply(routes::probes::answer(self, route)));
         }
+        if head.method == Method::Options {
+            // A question about the route itself, asked before credentials are sent.
+            return Ok(Plan::Reply(routes::options(route)));
+        }
         if self.shared.lifecycle.is_draining() {
             return Err(Error::Draining);
         }
         let credential = head.fields.authorization.map(Credential::from_header).transpose()?;
-        let (query, scope) = match self.scope(route, head) {
+        let (query, scope) = match self.scope(found.whose, head) {
             Ok(parsed) => parsed,
             Err(error) => return Err(self.unscoped(credential.as_ref(), error)),
         };
-        let access = if head.method.reads() {
-            Access::Read
-        } else {
-            Access::Write
-        };
+        let access = route.access(head.method);
         let decision = match answer {
             Some(Ok(())) => Decision::Allow,
             Some(Err(denial)) => Decision::Deny(denial),
@@ -177,18 +190,18 @@ impl Service {
                 }));
             }
         }
-        self.dispatch(route, segment, head, &query, &scope)
+        self.dispatch(found, head, &query, &scope)
     }
 
     fn dispatch(
         &self,
-        route: Route,
-        segment: &str,
+        found: &Found<'_>,
         head: &Head<'_>,
         query: &Query<'_>,
         scope: &Scope<'_>,
     ) -> Result<Plan, Error> {
-        match route {
+        let segment = found.key;
+        match found.route {
             Route::Gradle => routes::gradle::plan(self, head, segment, scope),
             Route::Xcode => routes::xcode::plan(self, head, segment, scope),
             Route::KeyValueGet => routes::keyvalue::read(self, head, segment, scope),
@@ -200,6 +213,18 @@ impl Service {
             Route::ModulePart => routes::module::part(self, query, scope),
             Route::ModuleComplete => routes::module::complete(self, query, scope),
             Route::Clean => Ok(routes::clean::plan(scope)),
+            Route::GradlePath => routes::gradle::plan_by_path(self, head, segment, scope),
+            Route::BazelAction => routes::bazel::action(self, head, segment, scope),
+            Route::BazelBlob => routes::bazel::blob(self, head, segment, scope),
+            Route::TurboStatus => Ok(routes::turborepo::status()),
+            Route::TurboEvents => Ok(routes::turborepo::events()),
+            Route::TurboQuery => Ok(routes::turborepo::query(scope)),
+            Route::Turbo => routes::turborepo::plan(self, head, segment, query, scope),
+            Route::Ccache => routes::ccache::plan(self, head, segment, scope),
+            Route::Sccache => routes::sccache::plan(self, head, segment, scope),
+            Route::Maven => routes::maven::plan(self, head, segment, scope),
+            Route::Go => routes::go::plan(self, head, segment, scope),
+            Route::Generic => routes::generic::plan(self, head, segment, scope),
             Route::Up | Route::Ready | Route::Rollout | Route::Cluster | Route::Metrics | Route::Unknown => {
                 Ok(Plan::Reply(Reply::empty(404)))
             }
@@ -219,12 +244,18 @@ impl Service {
         }
     }
 
-    fn scope<'a>(&'a self, route: Route, head: &Head<'a>) -> Result<(Query<'a>, Scope<'a>), Error> {
+    fn scope<'a>(&'a self, whose: Whose<'a>, head: &Head<'a>) -> Result<(Query<'a>, Scope<'a>), Error> {
         let query = Query::parse(head.query)?;
-        let scope = match route {
+        let account = &self.shared.node.tenant;
+        let scope = match whose {
             // These send no parameters: they are about the account the node serves.
-            Route::Nx | Route::Metro => Scope::of_account(&self.shared.node.tenant),
-            _ => query.scope()?,
+            Whose::Account => Scope::of_account(account),
+            Whose::Project(project) => query.scope_in(account.as_str(), decode(project)?)?,
+            Whose::Team => {
+                let team = query.team().unwrap_or(route::DEFAULT_PROJECT.into());
+                query.scope_in(account.as_str(), team)?
+            }
+            Whose::Query => query.scope()?,
         };
         Ok((query, scope))
     }

@@ -97,6 +97,10 @@ pub struct Terms {
 
 /// One parsed head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack of one request; a box would cost an allocation"
+)]
 pub enum Parsed<'a> {
     /// A request to serve here.
     Request(Head<'a>, Terms),
@@ -237,6 +241,9 @@ impl<'a> Found<'a> {
                 }
                 self.expects = true;
             }
+            6 if name.eq_ignore_ascii_case(b"accept") => {
+                self.fields.accept.get_or_insert(value);
+            }
             8 if name.eq_ignore_ascii_case(b"if-range") => once(&mut self.fields.if_range, value)?,
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
             12 if name.eq_ignore_ascii_case(b"content-type") => once(&mut self.fields.content_type, value)?,
@@ -248,12 +255,15 @@ impl<'a> Found<'a> {
                 }
                 self.length = Some(decimal(value).ok_or(Refusal::ContentLength)?);
             }
+            14 if name.eq_ignore_ascii_case(b"x-artifact-tag") => once(&mut self.fields.artifact_tag, value)?,
+            16 if name.eq_ignore_ascii_case(b"x-kura-output-id") => once(&mut self.fields.output_id, value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(Refusal::TransferEncoding);
                 }
                 self.chunked = true;
             }
+            19 if name.eq_ignore_ascii_case(b"x-artifact-duration") => once(&mut self.fields.artifact_duration, value)?,
             _ => {}
         }
         Ok(())

@@ -241,6 +241,9 @@ fn write_head(out: &mut Vec<u8>, reply: &Reply, manner: Manner, date: &str) {
     if let Some((name, value)) = reply.extra {
         field(out, name, value);
     }
+    for (name, value) in &reply.more {
+        field(out, name, value);
+    }
     if !manner.keep_alive {
         out.extend_from_slice(b"connection: close\r\n");
     } else if manner.old {

@@ -57,6 +57,37 @@ async fn http2_with_prior_knowledge_shares_the_port() {
     assert_eq!(missing.status(), 404);
 }
 
+/// WebDAV's methods and the tools' own fields pass through the library as through the hand-written engine.
+#[tokio::test]
+async fn http2_knows_the_tools_methods_and_fields() {
+    let node = Node::start(&[]);
+    let base = format!("http://{}", node.address);
+    let stream = TcpStream::connect(node.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    for (method, path, status) in [
+        ("PROPFIND", "/sccache/p/a/", 207),
+        ("MKCOL", "/sccache/p/a/", 201),
+        ("OPTIONS", "/v8/artifacts/00", 200),
+        ("PROPFIND", "/generic/p/a", 405),
+    ] {
+        let answer = sender
+            .send_request(request(method, format!("{base}{path}"), b""))
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), status, "{method} {path}");
+    }
+    let artifact = format!("{base}/v8/artifacts/00?slug=p");
+    let mut put = request("PUT", artifact.clone(), &vec![5; 300_000]);
+    put.headers_mut().insert("x-artifact-tag", "dGFn".parse().unwrap());
+    assert_eq!(sender.send_request(put).await.unwrap().status(), 200);
+    let hit = sender.send_request(request("GET", artifact, b"")).await.unwrap();
+    assert_eq!(hit.headers()["x-artifact-tag"], "dGFn");
+    assert_eq!(hit.into_body().collect().await.unwrap().to_bytes(), vec![5; 300_000]);
+}
+
 /// Writes a fresh self-signed certificate; its DER.
 fn certify(dir: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod bazel;
 mod blobs;
 mod engine;
 mod library;
@@ -14,6 +15,10 @@ mod lifecycle;
 mod modules;
 mod node;
 mod operations;
+mod poisoning;
+mod small_protocols;
 mod smuggling;
+mod tools;
 mod trust;
+mod turborepo;
 mod wire;

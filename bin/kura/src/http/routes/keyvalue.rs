@@ -2,14 +2,15 @@
 //!
 //! A document is stored as the answer it will give, so reading one is a blob hit like any other.
 
-use super::read as read_blob;
+use super::{Reading, read as read_blob};
 use crate::blob::Kind;
 use crate::http::body::Body;
 use crate::http::head::Head;
 use crate::http::receive::{Receive, target};
 use crate::http::reply::{Error, Reply};
-use crate::http::route::{self, MAX_KEY};
+use crate::http::route::{self, MAX_KEY, Route};
 use crate::http::service::{Plan, Service};
+use crate::tools::Event;
 use bytes::BytesMut;
 use russet_identity::Scope;
 
@@ -36,17 +37,14 @@ pub(in crate::http) fn read(
     scope: &Scope<'_>,
 ) -> Result<Plan, Error> {
     let key = route::key(segment)?;
-    let missing = r#"{"message":"Key-value entry not found"}"#;
-    let kind = Kind::KeyValue;
-    read_blob(
-        service,
-        head,
-        kind,
-        scope.namespace(),
-        key.as_bytes(),
-        "application/json",
-        missing,
-    )
+    let reading = Reading {
+        route: Route::KeyValueGet,
+        kind: Kind::KeyValue,
+        content_type: "application/json",
+        missing: r#"{"message":"Key-value entry not found"}"#,
+        enveloped: false,
+    };
+    read_blob(service, head, reading, scope.namespace(), key.as_bytes())
 }
 
 pub(in crate::http) fn write(scope: &Scope<'_>) -> Plan {
@@ -71,6 +69,7 @@ pub(in crate::http) async fn store<B: Body>(service: &Service, namespace: &str, 
     let length = answer.len() as u64;
     service.shared.blobs.put(&target, answer).await?;
     service.stored(&target, length);
+    service.count(Route::KeyValuePut, namespace, Event::Stored, length);
     Ok(Reply::empty(204))
 }
 

@@ -2,16 +2,17 @@
 //!
 //! A module is identified by category, hash and name; the id in the path carries nothing.
 
-use super::read as read_blob;
-use super::{ARTIFACT_MISSING, OCTETS};
+use super::{ARTIFACT_MISSING, OCTETS, Reading, read as read_blob};
 use crate::blob::{Kind, Put};
 use crate::http::body::Body;
 use crate::http::head::{Head, Method};
 use crate::http::receive::{Receive, target};
 use crate::http::reply::{Error, Reply};
+use crate::http::route::Route;
 use crate::http::service::{Plan, Service};
 use crate::multipart::{self, Assembly, Upload};
 use crate::scope::Query;
+use crate::tools::Event;
 use bytes::BytesMut;
 use russet_identity::Scope;
 use std::sync::Arc;
@@ -39,15 +40,14 @@ pub(in crate::http) fn read(
             .contains(Kind::Module, scope.namespace(), key.as_bytes());
         return Ok(Plan::Reply(Reply::empty(if found { 204 } else { 404 })));
     }
-    read_blob(
-        service,
-        head,
-        Kind::Module,
-        scope.namespace(),
-        key.as_bytes(),
-        OCTETS,
-        ARTIFACT_MISSING,
-    )
+    let reading = Reading {
+        route: Route::Module,
+        kind: Kind::Module,
+        content_type: OCTETS,
+        missing: ARTIFACT_MISSING,
+        enveloped: false,
+    };
+    read_blob(service, head, reading, scope.namespace(), key.as_bytes())
 }
 
 pub(in crate::http) fn start(service: &Service, query: &Query<'_>, scope: &Scope<'_>) -> Result<Plan, Error> {
@@ -132,6 +132,7 @@ pub(in crate::http) async fn finish<B: Body>(
             service.shared.uploads.freed(length);
             if put == Put::Created {
                 service.stored(&target(Kind::Module, &upload.namespace, upload.key.as_bytes()), length);
+                service.count(Route::ModuleComplete, &upload.namespace, Event::Stored, length);
             }
             Ok(Reply::empty(204))
         }

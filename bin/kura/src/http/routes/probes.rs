@@ -15,12 +15,18 @@ pub(in crate::http) fn answer(service: &Service, route: Route) -> Reply {
         Route::Metrics => Reply {
             payload: Payload::Document {
                 content_type: "text/plain; version=0.0.4",
-                body: render(&service.shared.metrics, &gauges(service)).into(),
+                body: metrics(service).into(),
             },
             ..Reply::empty(200)
         },
         _ => document(200, &up(service)),
     }
+}
+
+fn metrics(service: &Service) -> String {
+    let mut text = render(&service.shared.metrics, &gauges(service));
+    service.shared.tools.render(&mut text);
+    text
 }
 
 fn document(status: u16, value: &Value) -> Reply {

@@ -3,16 +3,19 @@
 use super::Protocol;
 use crate::blob::Kind;
 use crate::http::head::Head;
+use crate::http::receive::Oversize;
 use crate::http::reply::Error;
-use crate::http::route;
+use crate::http::route::{self, Route};
 use crate::http::service::{Plan, Service};
 use russet_identity::Scope;
 
 const PROTOCOL: Protocol = Protocol {
+    route: Route::Xcode,
     kind: Kind::Xcode,
     limit: 256 * 1024 * 1024,
     created: 204,
     existing: 204,
+    oversize: Oversize::Refuse,
 };
 
 pub(in crate::http) fn plan(

@@ -1,0 +1,130 @@
+//! Go's build cache, as `kura cacheprog` speaks it: `/go/{project}/{action id}`.
+//!
+//! `PUT` carries what the action produced and, in `x-kura-output-id`, the SHA-256 that Go knows it by. The bytes are verified and
+//! stored as a content-addressed blob, so that actions with the same output, and other tools with the same blob, share them;
+//! the action itself is a small entry that names the blob, and is a miss as soon as that is gone. `GET` answers with the
+//! bytes and the same field.
+
+use super::read::read_with;
+use super::{ARTIFACT_MISSING, OCTETS, Protocol, Reading};
+use crate::action::{self, Digest, SHA256};
+use crate::blob::{Kind, Target};
+use crate::http::body::Body;
+use crate::http::check::Check;
+use crate::http::head::Head;
+use crate::http::receive::{Incoming, Receive, target};
+use crate::http::reply::{Error, Reply};
+use crate::http::route::Route;
+use crate::http::service::{Plan, Service};
+use crate::metrics::Outcome;
+use crate::tools::Event;
+use russet_identity::Scope;
+use std::fmt::Write as _;
+
+const PROTOCOL: Protocol = Protocol::tool(Route::Go, Kind::Go);
+/// The field that carries an output id.
+pub const OUTPUT_ID: &str = "x-kura-output-id";
+/// Format of an entry: this byte, then the output id.
+const VERSION: u8 = 1;
+
+/// What an action produced.
+#[derive(Debug)]
+pub struct Output {
+    entry: Target,
+    id: [u8; 32],
+    blob: Incoming,
+}
+
+pub(in crate::http) fn plan(
+    service: &Service,
+    head: &Head<'_>,
+    segment: &str,
+    scope: &Scope<'_>,
+) -> Result<Plan, Error> {
+    let namespace = scope.namespace();
+    let action = action::sha256(segment.as_bytes())
+        .ok_or(Error::refused(400, "Invalid action id: expected 64 hexadecimal digits"))?;
+    if head.method.reads() {
+        return read(service, head, namespace, &action);
+    }
+    let id = head.fields.output_id.and_then(action::sha256).ok_or(Error::refused(
+        400,
+        "x-kura-output-id must hold the SHA-256 of the body",
+    ))?;
+    Ok(Plan::Receive(Receive::Go(Box::new(Output {
+        entry: target(Kind::Go, namespace, &action),
+        id,
+        blob: Incoming {
+            route: Route::Go,
+            target: target(Kind::Cas, namespace, &action::key(SHA256, &id)),
+            limit: PROTOCOL.limit,
+            created: PROTOCOL.created,
+            existing: PROTOCOL.existing,
+            oversize: PROTOCOL.oversize,
+            check: Check::Sha256(id),
+            envelope: Box::default(),
+        },
+    }))))
+}
+
+fn read(service: &Service, head: &Head<'_>, namespace: &str, action: &[u8; 32]) -> Result<Plan, Error> {
+    let entry = match service.shared.blobs.find(Kind::Go, namespace, action) {
+        Ok(entry) => entry,
+        Err(error) => {
+            service.shard.read(Kind::Go, Outcome::Error, 0);
+            return Err(error.into());
+        }
+    };
+    let mut bytes = [0; 33];
+    let id = match entry {
+        Some(entry) if entry.length() == bytes.len() as u64 => {
+            entry.read_at(0, &mut bytes)?;
+            bytes
+                .split_first_chunk::<1>()
+                .filter(|(version, _)| **version == [VERSION])
+        }
+        _ => None,
+    };
+    let Some(id) = id.and_then(|(_, id)| <[u8; 32]>::try_from(id).ok()) else {
+        service.shard.read(Kind::Go, Outcome::Known, 0);
+        service.count(Route::Go, namespace, Event::Miss, 0);
+        return Ok(Plan::Reply(Reply::missing(ARTIFACT_MISSING)));
+    };
+    let reading = Reading {
+        route: Route::Go,
+        kind: Kind::Cas,
+        content_type: OCTETS,
+        missing: ARTIFACT_MISSING,
+        enveloped: false,
+    };
+    let field = (OUTPUT_ID, hex(&id));
+    read_with(
+        service,
+        head,
+        reading,
+        namespace,
+        &action::key(SHA256, &id),
+        Some(field),
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing into a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(in crate::http) async fn store<B: Body>(service: &Service, output: Output, body: &mut B) -> Result<Reply, Error> {
+    let Output { entry, id, blob } = output;
+    service.take_blob(blob, body).await?;
+    let mut bytes = vec![VERSION];
+    bytes.extend_from_slice(&id);
+    let digest = Digest { hash: id, size: 1 };
+    let reference = digest.target(&entry.namespace);
+    let length = bytes.len() as u64;
+    service.shared.blobs.put_referring(&entry, bytes, &[reference]).await?;
+    service.stored(&entry, length);
+    Ok(Reply::empty(200))
+}
