@@ -9,7 +9,10 @@ use crate::{Options, Part, Progress, SourceError, attempt::Failure, golang};
 /// What is kept of a command that explains itself on standard output.
 const TAIL_LINES: usize = 12;
 
-/// Runs to the end and returns standard output. The first argument that is no flag names the command in errors.
+/// Flags that say nothing about what is done.
+const QUIET: [&str; 6] = ["-qq", "-m", "-B", "-q", "-ntp", "-C"];
+
+/// Runs to the end and returns standard output. The first telling argument names the command in errors.
 pub(crate) async fn run(
     options: &Options,
     part: &Part,
@@ -19,7 +22,7 @@ pub(crate) async fn run(
     progress: &dyn Progress,
 ) -> Result<String, Failure> {
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let verb = args.iter().find(|arg| !arg.starts_with('-')).copied();
+    let verb = args.iter().find(|arg| !QUIET.contains(*arg)).copied();
     let shown = format!("{name} {}", verb.unwrap_or_default());
     let mut command = Command::new(program);
     command

@@ -26,6 +26,14 @@ pub(crate) fn mend(root: &Path) -> Result<(), Error> {
             _ => {}
         }
     }
+    // A link may lead to a link that is removed: once more, until all lead somewhere.
+    while mend_links(root)? {}
+    Ok(())
+}
+
+/// Whether anything had to be changed.
+fn mend_links(root: &Path) -> Result<bool, Error> {
+    let mut changed = false;
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {
@@ -34,18 +42,15 @@ pub(crate) fn mend(root: &Path) -> Result<(), Error> {
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_symlink() {
-                mend_link(root, &folder, &path).map_err(Error::io("mend the link", &path))?;
+                changed |= mend_link(root, &folder, &path).map_err(Error::io("mend the link", &path))?;
             }
         }
     }
-    Ok(())
+    Ok(changed)
 }
 
-fn mend_link(root: &Path, folder: &Path, link: &Path) -> io::Result<()> {
+fn mend_link(root: &Path, folder: &Path, link: &Path) -> io::Result<bool> {
     let target = fs::read_link(link)?;
-    if target.is_relative() && link.exists() {
-        return Ok(());
-    }
     // Where the link would lead if the tree were the system.
     let inside = folder.strip_prefix(root).unwrap_or(Path::new(""));
     let system = normal(&Path::new("/").join(inside).join(&target));
@@ -54,14 +59,24 @@ fn mend_link(root: &Path, folder: &Path, link: &Path) -> io::Result<()> {
         .map(|_| Component::ParentDir.as_os_str())
         .chain(system.components().skip(1).map(Component::as_os_str))
         .collect();
-    fs::remove_file(link)?;
-    if folder.join(&relative).exists() {
-        symlink(relative, link)
+    let new = if folder.join(&relative).exists() {
+        if target.is_relative() {
+            return Ok(false);
+        }
+        Some(relative)
     } else if system.exists() {
-        symlink(system, link)
+        if target == system {
+            return Ok(false);
+        }
+        Some(system)
     } else {
-        Ok(())
+        None
+    };
+    fs::remove_file(link)?;
+    if let Some(new) = new {
+        symlink(new, link)?;
     }
+    Ok(true)
 }
 
 /// Without `.` and `..`, by name alone.
@@ -96,6 +111,7 @@ mod tests {
         symlink("/usr/share/java/a.jar", lib.join("absolute")).unwrap();
         symlink("../../../bin/env", lib.join("system")).unwrap();
         symlink("../../java/none.jar", lib.join("nowhere")).unwrap();
+        symlink("nowhere", lib.join("a-link-to-nowhere")).unwrap();
         mend(root).unwrap();
         // The tree may move: nothing in it may name the place where it was unpacked.
         let moved = dir.path().with_extension("moved");
@@ -106,6 +122,7 @@ mod tests {
         assert_eq!(read("absolute").as_deref(), Some("a"));
         assert_eq!(fs::read_link(lib.join("system")).unwrap(), Path::new("/usr/bin/env"));
         assert!(fs::symlink_metadata(lib.join("nowhere")).is_err());
+        assert!(fs::symlink_metadata(lib.join("a-link-to-nowhere")).is_err());
         assert!(!moved.join("usr/share/doc").exists());
         fs::remove_dir_all(moved).unwrap();
     }
