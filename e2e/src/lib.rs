@@ -14,6 +14,7 @@ pub mod audit;
 pub mod cluster;
 pub mod crds;
 pub mod identity;
+pub mod kura;
 pub mod sandbox;
 pub mod scenarios;
 pub mod wait;

@@ -58,6 +58,11 @@ impl Workshop {
         self.site.project()
     }
 
+    /// Changes every source: the next build has nothing in common with the ones before.
+    pub fn reseed(&mut self, seed: &str) {
+        seed.clone_into(&mut self.site.seed);
+    }
+
     /// Forgets all local state and builds against `target`. A failed build is a result, not an error.
     pub async fn build(&mut self, target: &Target, patience: Duration) -> Result<Build, Error> {
         let plan = tools::plan(&self.kit, &self.site, target);
