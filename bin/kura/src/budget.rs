@@ -61,6 +61,15 @@ impl Budget {
         }
     }
 
+    /// Reserves room for `bytes` if there is some now.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, Overloaded> {
+        let blocks = u32::try_from(bytes.min(self.capacity).div_ceil(BLOCK)).map_err(|_| Overloaded)?;
+        let permit = self.blocks.clone().try_acquire_many_owned(blocks);
+        permit
+            .map(|permit| Reservation { _permit: Some(permit) })
+            .map_err(|_| Overloaded)
+    }
+
     /// All of it.
     pub fn capacity(&self) -> u64 {
         self.capacity

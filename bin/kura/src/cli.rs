@@ -29,6 +29,8 @@ pub enum Command {
     Inspect(Look),
     /// Read every stored byte and compare checksums
     Verify(Look),
+    /// Be the build cache of the go command (GOCACHEPROG)
+    Cacheprog(crate::cacheprog::Args),
     /// Print the version
     Version,
 }

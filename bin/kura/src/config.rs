@@ -179,6 +179,15 @@ impl Secrets {
     }
 }
 
+/// What `kura cacheprog` gets from the environment besides its arguments.
+pub fn cacheprog_environment() -> crate::cacheprog::Environment {
+    let folder = |name: &str| variable(name).map(|value| PathBuf::from(value.expose()));
+    crate::cacheprog::Environment {
+        token: variable("KURA_CACHEPROG_TOKEN"),
+        cache_dir: folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))),
+    }
+}
+
 fn variable(name: &str) -> Option<Secret<String>> {
     #[expect(
         clippy::disallowed_methods,

@@ -9,10 +9,12 @@
 //! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts. [`action`]: what an action result refers to.
 //! - [`budget`], [`lifecycle`]: overload and draining. [`metrics`], [`tools`], [`usage`]: what is told to others.
 //! - [`serve`], [`tls`]: sockets and threads. [`look`]: `kura inspect` and `kura verify`.
+//! - [`cacheprog`]: the helper through which Go uses a node.
 
 pub mod action;
 pub mod blob;
 pub mod budget;
+pub mod cacheprog;
 pub mod cli;
 pub mod config;
 pub mod http;

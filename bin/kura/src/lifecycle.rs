@@ -36,6 +36,7 @@ pub struct Lifecycle {
     state: AtomicU8,
     generation: AtomicU64,
     inflight_http: AtomicI64,
+    conversations: AtomicI64,
     draining: CancellationToken,
 }
 
@@ -88,8 +89,31 @@ impl Lifecycle {
 
     /// Counts a request until the guard is dropped.
     pub fn enter(&self) -> Inflight<'_> {
-        self.inflight_http.fetch_add(1, Ordering::Relaxed);
+        self.begin();
         Inflight(self)
+    }
+
+    /// Counts a request until [`Lifecycle::end`], for who cannot hold a borrow.
+    pub fn begin(&self) {
+        self.inflight_http.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request that [`Lifecycle::begin`] counted is over.
+    pub fn end(&self) {
+        self.inflight_http.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection that has more to send than its requests know of, until the guard is dropped.
+    ///
+    /// HTTP/2 buffers answers: a request is over before its last byte has left.
+    pub fn converse(&self) -> Conversation<'_> {
+        self.conversations.fetch_add(1, Ordering::Relaxed);
+        Conversation(self)
+    }
+
+    /// Nothing that was begun is unfinished.
+    pub fn is_quiet(&self) -> bool {
+        self.inflight() == 0 && self.conversations.load(Ordering::Relaxed) == 0
     }
 
     /// Requests being answered now.
@@ -104,7 +128,17 @@ pub struct Inflight<'a>(&'a Lifecycle);
 
 impl Drop for Inflight<'_> {
     fn drop(&mut self) {
-        self.0.inflight_http.fetch_sub(1, Ordering::Relaxed);
+        self.0.end();
+    }
+}
+
+/// One connection that must be emptied before the node ends.
+#[derive(Debug)]
+pub struct Conversation<'a>(&'a Lifecycle);
+
+impl Drop for Conversation<'_> {
+    fn drop(&mut self) {
+        self.0.conversations.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -133,5 +167,9 @@ mod tests {
         assert_eq!(life.inflight(), 1);
         drop(guard);
         assert_eq!(life.inflight(), 0);
+        let conversation = life.converse();
+        assert!(!life.is_quiet(), "what is buffered has not been sent");
+        drop(conversation);
+        assert!(life.is_quiet());
     }
 }

@@ -14,6 +14,11 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Some(Command::Inspect(look)) => kura::look::inspect(&look).and_then(say),
         Some(Command::Verify(look)) => kura::look::verify(&look).and_then(say),
+        Some(Command::Cacheprog(args)) => {
+            // A second installation would mean that a library was faster; either way there is one.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            kura::cacheprog::run(args, kura::config::cacheprog_environment())
+        }
         Some(Command::Version) => say(env!("CARGO_PKG_VERSION")),
         Some(Command::Serve(args)) => return serve(*args),
         None => return serve(cli.serve),

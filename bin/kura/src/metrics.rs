@@ -24,6 +24,8 @@ const STATUSES: [u16; 27] = [
 const OTHER: usize = STATUSES.len() - 1;
 /// Upper bounds: sixteen doublings from one millisecond, as upstream has them.
 const BUCKETS: usize = 16;
+/// Upper bounds of throughput.
+const SPEEDS: usize = 12;
 const ROUTES: usize = Route::ALL.len();
 const KINDS: usize = Kind::ALL.len();
 
@@ -48,10 +50,68 @@ struct Traffic {
     bytes: [AtomicU64; KINDS],
 }
 
+/// Counts per bucket, of which the last has no upper bound, and the sum of what was observed.
+#[derive(Debug)]
+struct Histogram<const BOUNDS: usize> {
+    buckets: [AtomicU64; BOUNDS],
+    beyond: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl<const BOUNDS: usize> Default for Histogram<BOUNDS> {
+    fn default() -> Self {
+        Self {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            beyond: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<const BOUNDS: usize> Histogram<BOUNDS> {
+    fn observe(&self, bucket: usize, value: u64) {
+        self.bucket(bucket).fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// The counter of a bucket; everything past the bounds shares one.
+    fn bucket(&self, bucket: usize) -> &AtomicU64 {
+        self.buckets.get(bucket).unwrap_or(&self.beyond)
+    }
+}
+
+/// Time, in sixteen doublings from one millisecond.
+type Times = Histogram<BUCKETS>;
+
+impl Times {
+    fn took(&self, took: Duration) {
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let bucket = (u64::BITS - millis.leading_zeros()) as usize;
+        self.observe(bucket, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// Bytes per second, in twelve steps of four from one kibibyte.
+type Speeds = Histogram<SPEEDS>;
+
+impl Speeds {
+    fn moved(&self, bytes: u64, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let speed = bytes.saturating_mul(1_000_000) / micros;
+        // 1 KiB/s is 2^10; two doublings per step, and a bound belongs to its bucket.
+        let doublings = u64::BITS - speed.saturating_sub(1).leading_zeros();
+        self.observe(doublings.saturating_sub(9) as usize / 2, speed);
+    }
+}
+
+/// Artifacts of one kind that left the node.
 #[derive(Debug, Default)]
-struct Histogram {
-    buckets: [AtomicU64; BUCKETS + 1],
-    nanos: AtomicU64,
+struct Egress {
+    /// Whole ones, then those whose reader went away.
+    counts: [AtomicU64; 2],
+    bytes: [AtomicU64; 2],
+    durations: Times,
+    speeds: Speeds,
 }
 
 /// How an artifact's bytes left the node.
@@ -70,9 +130,10 @@ pub enum Path {
 #[derive(Debug, Default)]
 pub struct Shard {
     requests: [[AtomicU64; STATUSES.len()]; ROUTES],
-    durations: [Histogram; ROUTES],
+    durations: [Times; ROUTES],
     reads: Traffic,
     writes: Traffic,
+    egress: [Egress; KINDS],
     paths: [AtomicU64; 3],
     refused_connections: AtomicU64,
 }
@@ -89,13 +150,20 @@ impl Shard {
         let column = STATUSES.iter().position(|known| *known == status).unwrap_or(OTHER);
         add(self.requests.get(route as usize).and_then(|row| row.get(column)), 1);
         if let Some(histogram) = self.durations.get(route as usize) {
-            let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            let bucket = (u64::BITS - millis.leading_zeros()) as usize;
-            add(histogram.buckets.get(bucket.min(BUCKETS)), 1);
-            histogram
-                .nanos
-                .fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            histogram.took(took);
         }
+    }
+
+    /// An artifact has left, or its reader went away after that many bytes.
+    pub fn egress(&self, kind: Kind, bytes: u64, whole: bool, took: Duration) {
+        let Some(egress) = self.egress.get(kind as usize) else {
+            return;
+        };
+        let column = usize::from(!whole);
+        add(egress.counts.get(column), 1);
+        add(egress.bytes.get(column), bytes);
+        egress.durations.took(took);
+        egress.speeds.moved(bytes, took);
     }
 
     /// An artifact was asked for.

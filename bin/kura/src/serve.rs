@@ -265,7 +265,7 @@ impl Signals {
         }
         let quiet = async {
             let mut looks = tokio::time::interval(DRAIN_LOOK);
-            while lifecycle.inflight() > 0 {
+            while !lifecycle.is_quiet() {
                 looks.tick().await;
             }
         };

@@ -85,6 +85,11 @@ impl Ledger {
         }
     }
 
+    /// Whether anybody reads it.
+    pub fn is_on(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Counts one request.
     pub fn add(&self, direction: Direction, kind: Kind, namespace: &str, bytes: u64) {
         let Some(open) = &self.open else { return };

@@ -15,6 +15,9 @@ pub enum Error {
     /// The client went away in the middle.
     #[error("Request body ended early")]
     Gone,
+    /// It does not hash to what its header says.
+    #[error("Content-Digest does not match the body")]
+    Mismatch,
 }
 
 /// A body being received.

@@ -58,6 +58,10 @@ pub struct Fields<'a> {
     pub if_none_match: Option<&'a [u8]>,
     /// Which version the range belongs to.
     pub if_range: Option<&'a [u8]>,
+    /// What the body hashes to.
+    pub content_digest: Option<&'a [u8]>,
+    /// Whether the answer should say what it hashes to.
+    pub want_content_digest: Option<&'a [u8]>,
     /// What the client would like to get. May be repeated; the first counts.
     pub accept: Option<&'a [u8]>,
     /// Turborepo: the signature of an artifact.

@@ -1,13 +1,15 @@
-//! HTTP/2 and TLS, by `hyper`, with the same handlers.
+//! HTTP/2, by `hyper`, with the same handlers.
 //!
-//! h2c arrives on the plain port: the hand-written engine sees the preface and hands the socket over together with the bytes
-//! it has read ([`Replay`]). gRPC will join here: unknown paths with a gRPC content type already get a gRPC status.
+//! Every connection begins in the hand-written engine, with TLS and without. It sees the preface and hands the socket over
+//! together with the bytes it has read ([`Replay`]). gRPC will join here: unknown paths with a gRPC content type already get a gRPC status.
 
 use super::body;
+use super::egress::Receipt;
 use super::head::{Fields, Head, Method};
 use super::reply::{Payload, Reply, Slice};
+use super::route::Route;
 use super::service::{Plan, Planned, Service};
-use crate::http1::parser::Refusal;
+use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
 use bytes::{Buf as _, Bytes};
@@ -15,60 +17,101 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use russet_identity::{Clock as _, SystemClock};
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What one frame of a blob carries.
 const FRAME: u64 = 64 * 1024;
+/// Streams a client may open and reset before we have looked at them. A client that does this on purpose costs a connection,
+/// not a core ("rapid reset").
+const PENDING_RESETS: usize = 20;
+/// Streams we may have to reset for their errors before the connection goes.
+const ERROR_RESETS: usize = 64;
+/// A connection this old is told to end, so that clients find new nodes and old ones empty.
+const LIFE: Duration = Duration::from_mins(5);
+/// How long such a connection may take to finish what it has begun.
+const LAST_WORDS: Duration = Duration::from_mins(15);
+/// Fewer bytes than this in a whole period are no progress: the answers to our own pings would be that many.
+const PROGRESS: u64 = 512;
 
 /// Serves a connection until it ends or the node drains.
-pub async fn serve<I>(io: I, service: Service, patience: Patience)
+pub async fn serve<I>(io: Replay<I>, service: Service, patience: Patience)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience.header)
-        .keep_alive(true)
-        .max_buf_size(64 * 1024);
-    builder
-        .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(4 * 1024 * 1024)
         .initial_connection_window_size(16 * 1024 * 1024)
         .max_frame_size(64 * 1024)
         .max_concurrent_streams(128)
         .max_send_buf_size(512 * 1024)
-        .max_header_list_size(32 * 1024)
-        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let draining = service.shared.lifecycle.draining();
+    let shared = Arc::clone(&service.shared);
+    let draining = shared.lifecycle.draining();
+    let mut watch = Watch::new(io.moved());
     let handler = hyper::service::service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(respond(request, &service, patience).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), handler));
+    let _unfinished = shared.lifecycle.converse();
     tokio::select! {
         // What ends a connection is of no interest here: answers were counted, and the peer knows best.
         _ = connection.as_mut() => return,
         () = draining.cancelled() => {}
+        () = tokio::time::sleep(LIFE) => {}
+        () = watch.silence(patience.header, patience.idle) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = tokio::time::sleep(LAST_WORDS) => {}
+        () = watch.silence(patience.stall, patience.stall) => {}
+    }
+}
+
+/// Looks whether bytes still move. One look per period: what it does not see it does not cost.
+struct Watch {
+    moved: Arc<AtomicU64>,
+    seen: u64,
+}
+
+impl Watch {
+    fn new(moved: Arc<AtomicU64>) -> Self {
+        Self { moved, seen: 0 }
+    }
+
+    /// Ends when a whole period went by without progress. The first period is as long as `first`.
+    async fn silence(&mut self, first: Duration, then: Duration) {
+        let mut period = first;
+        loop {
+            tokio::time::sleep(period).await;
+            let moved = self.moved.load(Ordering::Relaxed);
+            if moved < self.seen + PROGRESS {
+                return;
+            }
+            self.seen = moved;
+            period = then;
+        }
+    }
 }
 
 async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Outgoing> {
-    let started = Instant::now();
-    let _inflight = service.shared.lifecycle.enter();
+    let mut underway = Underway::new(service);
     let (parts, incoming) = request.into_parts();
     let planned = match head_of(&parts) {
         Ok(head) => {
@@ -81,26 +124,67 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
             planned
         }
         Err(refusal) => Planned {
-            route: super::route::Route::Unknown,
+            route: Route::Unknown,
             plan: Plan::Reply(Reply::message(refusal.status(), &refusal.to_string())),
+            digest: None,
         },
     };
     let mut body = Received::new(incoming, patience.stall);
-    let reply = service.perform(planned.plan, &mut body).await;
-    service.shard.request(planned.route, reply.status, started.elapsed());
-    if let Payload::Blob(slice) = &reply.payload
-        && !slice.described_only
-    {
+    let mut reply = service.perform(planned.plan, planned.digest, &mut body).await;
+    underway.answer = Some((planned.route, reply.status));
+    underway.egress = reply.egress();
+    if underway.egress.is_some() {
         service.shard.path(Path::Streaming);
     }
-    translate(reply, parts.version)
+    translate(reply, underway)
+}
+
+/// A request from its head to the last byte of its answer; counted when it is dropped, however that comes about.
+#[derive(Debug)]
+struct Underway {
+    service: Service,
+    started: Instant,
+    answer: Option<(Route, u16)>,
+    egress: Option<(Receipt, u64)>,
+    sent: u64,
+}
+
+impl Underway {
+    fn new(service: &Service) -> Self {
+        service.shared.lifecycle.begin();
+        Self {
+            service: service.clone(),
+            started: Instant::now(),
+            answer: None,
+            egress: None,
+            sent: 0,
+        }
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let took = self.started.elapsed();
+        if let Some((route, status)) = self.answer {
+            self.service.shard.request(route, status, took);
+        }
+        if let Some((receipt, wanted)) = self.egress.take() {
+            self.service.sent(receipt, self.sent, wanted, took);
+        }
+        self.service.shared.lifecycle.end();
+    }
 }
 
 fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
     let single = |name: HeaderName| one(&parts.headers, &name);
-    // The library accepts both framings and lets one win; we do not.
-    if parts.headers.contains_key(header::TRANSFER_ENCODING) && parts.headers.contains_key(header::CONTENT_LENGTH) {
-        return Err(Refusal::TwoFramings);
+    if parts.headers.len() > MAX_FIELDS {
+        return Err(Refusal::TooManyFields);
+    }
+    // The same refusals as in HTTP/1.1: what one engine takes the other takes.
+    single(header::CONTENT_LENGTH).map_err(|_| Refusal::ContentLength)?;
+    single(header::HOST).map_err(|_| Refusal::Host)?;
+    if single(header::EXPECT)?.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Refusal::Expectation);
     }
     Ok(Head {
         method: Method::of(parts.method.as_str().as_bytes()),
@@ -112,6 +196,8 @@ fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
             range: single(header::RANGE)?,
             if_none_match: single(header::IF_NONE_MATCH)?,
             if_range: single(header::IF_RANGE)?,
+            content_digest: single(HeaderName::from_static("content-digest"))?,
+            want_content_digest: single(HeaderName::from_static("want-content-digest"))?,
             accept: parts.headers.get(header::ACCEPT).map(HeaderValue::as_bytes),
             artifact_tag: single(HeaderName::from_static("x-artifact-tag"))?,
             artifact_duration: single(HeaderName::from_static("x-artifact-duration"))?,
@@ -130,7 +216,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>
     }
 }
 
-fn translate(reply: Reply, version: http::Version) -> http::Response<Outgoing> {
+fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, text: &str| {
         if let Ok(value) = HeaderValue::from_str(text) {
@@ -138,24 +224,24 @@ fn translate(reply: Reply, version: http::Version) -> http::Response<Outgoing> {
         }
     };
     let body = match reply.payload {
-        Payload::Empty => Outgoing::whole(Bytes::new()),
+        Payload::Empty => Content::whole(Bytes::new()),
         Payload::Document { content_type, body } => {
             put(header::CONTENT_TYPE, content_type);
-            Outgoing::whole(body)
+            Content::whole(body)
         }
         Payload::Tag(tag) => {
             put(header::ETAG, tag.as_str());
-            Outgoing::whole(Bytes::new())
+            Content::whole(Bytes::new())
         }
         Payload::Beyond(total) => {
             put(header::CONTENT_RANGE, &format!("bytes */{total}"));
-            Outgoing::whole(Bytes::new())
+            Content::whole(Bytes::new())
         }
         Payload::Grpc(message) => {
             put(header::CONTENT_TYPE, "application/grpc");
             put(HeaderName::from_static("grpc-status"), "12");
             put(HeaderName::from_static("grpc-message"), message);
-            Outgoing::whole(Bytes::new())
+            Content::whole(Bytes::new())
         }
         Payload::Blob(slice) => {
             put(header::CONTENT_TYPE, slice.content_type);
@@ -170,39 +256,45 @@ fn translate(reply: Reply, version: http::Version) -> http::Response<Outgoing> {
                 );
             }
             if slice.described_only {
-                Outgoing::whole(Bytes::new())
+                Content::whole(Bytes::new())
             } else {
-                Outgoing::Slice {
-                    slice: Arc::new(slice),
-                    sent: 0,
-                }
+                Content::Slice(Box::new(slice))
             }
         }
     };
+    if let Some(digest) = &reply.digest {
+        put(HeaderName::from_static("content-digest"), digest);
+    }
     if let Some((name, value)) = reply.extra {
         put(HeaderName::from_static(name), value);
     }
     for (name, value) in &reply.more {
         put(HeaderName::from_static(name), value);
     }
-    if reply.close && version < http::Version::HTTP_2 {
-        put(header::CONNECTION, "close");
-    }
-    let mut response = http::Response::new(body);
+    let mut response = http::Response::new(Outgoing {
+        content: body,
+        underway,
+    });
     *response.status_mut() =
         http::StatusCode::from_u16(reply.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = headers;
     response
 }
 
-/// An answer's body, in frames.
+/// An answer's body, in frames. The request is under way as long as this lives.
 #[derive(Debug)]
-enum Outgoing {
-    Whole(Option<Bytes>),
-    Slice { slice: Arc<Slice>, sent: u64 },
+struct Outgoing {
+    content: Content,
+    underway: Underway,
 }
 
-impl Outgoing {
+#[derive(Debug)]
+enum Content {
+    Whole(Option<Bytes>),
+    Slice(Box<Slice>),
+}
+
+impl Content {
     fn whole(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
@@ -213,32 +305,33 @@ impl http_body::Body for Outgoing {
     type Error = crate::blob::Error;
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Slice { slice, sent } => {
-                let count = (slice.length - *sent).min(FRAME);
+        let Self { content, underway } = self.get_mut();
+        match content {
+            Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Slice(slice) => {
+                let count = (slice.length - underway.sent).min(FRAME);
                 if count == 0 {
                     return Poll::Ready(None);
                 }
                 let mut bytes = vec![0; usize::try_from(count).unwrap_or_default()];
-                let read = slice.hit.read_at(slice.start + *sent, &mut bytes);
-                *sent += count;
+                let read = slice.hit.read_at(slice.start + underway.sent, &mut bytes);
+                underway.sent += count;
                 Poll::Ready(Some(read.map(|()| Frame::data(bytes.into()))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_none(),
-            Self::Slice { slice, sent } => *sent == slice.length,
+        match &self.content {
+            Content::Whole(bytes) => bytes.is_none(),
+            Content::Slice(slice) => self.underway.sent == slice.length,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(match self {
-            Self::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            Self::Slice { slice, sent } => slice.length - sent,
+        SizeHint::with_exact(match &self.content {
+            Content::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            Content::Slice(slice) => slice.length - self.underway.sent,
         })
     }
 }
@@ -293,17 +386,31 @@ impl body::Body for Received {
     }
 }
 
-/// A stream whose first bytes were read by somebody else.
+/// A stream whose first bytes were read by somebody else; counts what goes through it.
 #[derive(Debug)]
 pub struct Replay<I> {
     read: Bytes,
     inner: I,
+    moved: Arc<AtomicU64>,
 }
 
 impl<I> Replay<I> {
     /// `read` comes first, then what `inner` has.
     pub fn new(read: Bytes, inner: I) -> Self {
-        Self { read, inner }
+        Self {
+            read,
+            inner,
+            moved: Arc::default(),
+        }
+    }
+
+    /// Bytes that went through, in both directions.
+    fn moved(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.moved)
+    }
+
+    fn count(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -314,7 +421,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for Replay<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         if self.read.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(cx, buffer);
+            let before = buffer.filled().len();
+            let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+            self.count(buffer.filled().len() - before);
+            return read;
         }
         let count = self.read.len().min(buffer.remaining());
         let first = self.read.split_to(count);
@@ -325,7 +435,27 @@ impl<I: AsyncRead + Unpin> AsyncRead for Replay<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Replay<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = &written {
+            self.count(*count);
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        if let Poll::Ready(Ok(count)) = &written {
+            self.count(*count);
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {

@@ -1,6 +1,7 @@
 //! Answers, independent of the engine that sends them; and the one place where failures become statuses.
 
 use super::body;
+use super::egress::Receipt;
 use crate::blob::{self, Hit};
 use crate::budget::Overloaded;
 use crate::scope;
@@ -21,6 +22,10 @@ pub struct Reply {
     pub more: Vec<(&'static str, Cow<'static, str>)>,
     /// No further request is answered on this connection.
     pub close: bool,
+    /// The `Content-Digest` field.
+    pub digest: Option<String>,
+    /// Who to tell when an artifact has left.
+    pub receipt: Option<Receipt>,
 }
 
 /// What an answer carries.
@@ -69,6 +74,8 @@ impl Reply {
             extra: None,
             more: Vec::new(),
             close: false,
+            digest: None,
+            receipt: None,
         }
     }
 
@@ -92,6 +99,14 @@ impl Reply {
     /// A miss: the most frequent refusal, so its body is not made anew.
     pub fn missing(body: &'static str) -> Self {
         Self::json(404, Bytes::from_static(body.as_bytes()))
+    }
+
+    /// The receipt of an artifact that is about to be sent, and how many bytes that is.
+    pub fn egress(&mut self) -> Option<(Receipt, u64)> {
+        match &self.payload {
+            Payload::Blob(slice) if !slice.described_only => Some((self.receipt.take()?, slice.length)),
+            _ => None,
+        }
     }
 
     fn retry(mut self) -> Self {
@@ -168,6 +183,8 @@ impl From<Error> for Reply {
                 }
                 reply
             }
+            // The body was read to its end, so the connection goes on.
+            Error::Body(error @ body::Error::Mismatch) => Self::message(400, &error.to_string()),
             // After a broken body the framing is lost, after a stalled one the patience.
             Error::Body(error @ body::Error::Stalled) => Self::message(408, &error.to_string()).closing(),
             Error::Body(error) => Self::message(400, &error.to_string()).closing(),

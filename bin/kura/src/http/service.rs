@@ -1,6 +1,7 @@
 //! From a request head to what is to be done: route, scope, trust, and the store's index, in that order.
 
 use super::body::Body;
+use super::digest::{self, Checked, Wish};
 use super::head::{Head, Method};
 use super::receive::Receive;
 use super::reply::{Error, Payload, Reply};
@@ -89,6 +90,8 @@ pub struct Planned {
     pub route: Route,
     /// What to do.
     pub plan: Plan,
+    /// What was said about digests, if anything was.
+    pub digest: Option<Box<Wish>>,
 }
 
 /// A question to the control plane.
@@ -110,9 +113,11 @@ impl Service {
             let asked = found.route.asked(head.method);
             Plan::Reply(self.refuse(found.route, asked, error))
         });
+        let (plan, digest) = wish(head, plan);
         Planned {
             route: found.route,
             plan,
+            digest,
         }
     }
 
@@ -134,7 +139,20 @@ impl Service {
     }
 
     /// Does what was planned.
-    pub async fn perform<B: Body>(&self, plan: Plan, body: &mut B) -> Reply {
+    pub async fn perform<B: Body>(&self, plan: Plan, digest: Option<Box<Wish>>, body: &mut B) -> Reply {
+        let Some(wish) = digest else {
+            return self.carry_out(plan, body).await;
+        };
+        let Wish { expected, wanted } = *wish;
+        let reply = if expected.is_empty() {
+            self.carry_out(plan, body).await
+        } else {
+            self.carry_out(plan, &mut Checked::new(body, expected)).await
+        };
+        self.describe(reply, wanted).await
+    }
+
+    async fn carry_out<B: Body>(&self, plan: Plan, body: &mut B) -> Reply {
         match plan {
             Plan::Reply(reply) => reply,
             Plan::Receive(receive) => self.receive(receive, body).await,
@@ -258,6 +276,25 @@ impl Service {
             Whose::Query => query.scope()?,
         };
         Ok((query, scope))
+    }
+}
+
+/// What a request says about digests. Only a body that will be read can be refused for what its header claims.
+fn wish(head: &Head<'_>, plan: Plan) -> (Plan, Option<Box<Wish>>) {
+    let fields = &head.fields;
+    if fields.content_digest.is_none() && fields.want_content_digest.is_none() {
+        return (plan, None);
+    }
+    let expected = match (&plan, fields.content_digest) {
+        (Plan::Receive(_), Some(field)) => digest::expected(field),
+        _ => Ok(Vec::new()),
+    };
+    match expected {
+        Ok(expected) => {
+            let wanted = fields.want_content_digest.and_then(digest::wanted);
+            (plan, Some(Box::new(Wish { expected, wanted })))
+        }
+        Err(malformed) => (Plan::Reply(Reply::message(400, &malformed.to_string())), None),
     }
 }
 

@@ -115,8 +115,11 @@ impl<'a> SocketBody<'a> {
         result.map_err(|ended| self.fail(&ended))
     }
 
-    /// Tells a waiting client to go on.
+    /// Tells a client that waits for our word, or for the acknowledgement of its header, to go on.
     async fn ask(&mut self) -> Result<(), Error> {
+        if self.moved == 0 {
+            self.wire.stream.acknowledge_at_once();
+        }
         if std::mem::take(&mut self.owed) && self.wire.input.is_empty() {
             let sent = self.wire.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             sent.map_err(|ended| self.fail(&ended))?;

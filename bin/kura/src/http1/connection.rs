@@ -4,6 +4,7 @@ use super::body::{POLITE, Rest, SocketBody};
 use super::head_end::Search;
 use super::parser::{MAX_HEAD, Parsed, Refusal, Terms, parse};
 use super::response::{Manner, send};
+use super::socket::Socket;
 use super::wait::{Ended, Patience, Wire};
 use crate::http::reply::Reply;
 use crate::http::route::Route;
@@ -13,8 +14,6 @@ use bytes::{Buf as _, Bytes};
 use russet_identity::{Clock as _, SystemClock};
 use std::pin::pin;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Empty lines before a request that are forgiven, as RFC 9112 asks.
@@ -30,13 +29,13 @@ const LINGER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Handover {
     /// The socket.
-    pub stream: TcpStream,
+    pub stream: Socket,
     /// Bytes to replay.
     pub read: Bytes,
 }
 
 /// Serves HTTP/1.1 until the connection ends, or turns out to be HTTP/2.
-pub async fn serve(stream: TcpStream, service: &Service, patience: Patience) -> Option<Handover> {
+pub async fn serve(stream: Socket, service: &Service, patience: Patience) -> Option<Handover> {
     let mut wire = Wire::new(stream, patience);
     // A connection made while the node drains still gets one answer: probes open one for each question.
     let late = service.shared.lifecycle.is_draining();
@@ -56,7 +55,12 @@ pub async fn serve(stream: TcpStream, service: &Service, patience: Patience) -> 
         }
         match exchange(&mut wire, service, late).await {
             Next::Again => {}
-            Next::Close => return None,
+            Next::Close => {
+                if wire.stream.plain().is_none() {
+                    let _ = wire.shut().await;
+                }
+                return None;
+            }
             Next::Http2 => {
                 return Some(Handover {
                     stream: wire.stream,
@@ -112,21 +116,25 @@ async fn answer(
     terms: Terms,
     (started, inflight): (Instant, Inflight<'_>),
 ) -> Next {
-    let Planned { route, plan } = planned;
+    let Planned { route, plan, digest } = planned;
     let mut body = SocketBody::new(wire, terms, started);
-    let reply = service.perform(plan, &mut body).await;
+    let mut reply = service.perform(plan, digest, &mut body).await;
     let rest = body.rest().await;
     let aged = started.duration_since(body.wire().opened) > LIFE;
     let keep_alive =
         terms.keep_alive && !reply.close && !aged && rest != Rest::Large && !service.shared.lifecycle.is_draining();
-    let status = reply.status;
+    let (status, egress) = (reply.status, reply.egress());
     let manner = Manner {
         keep_alive,
         old: terms.old,
     };
     // The socket is the body's until the rest is dealt with; an answer may well go out before that.
-    let sent = send(body.wire(), reply, manner, &service.shard).await;
-    service.shard.request(route, status, started.elapsed());
+    let sent = send(body.wire(), reply, manner, service).await;
+    let took = started.elapsed();
+    service.shard.request(route, status, took);
+    if let Some((receipt, length)) = egress {
+        service.sent(receipt, body.wire().delivered(), length, took);
+    }
     // The request is over; what is left is courtesy, which a drain does not wait for.
     drop(inflight);
     if sent.is_err() {
@@ -179,7 +187,7 @@ async fn read_head(wire: &mut Wire, service: &Service, late: bool) -> Result<Opt
                     keep_alive: false,
                     old: false,
                 };
-                let _ = send(wire, reply, manner, &service.shard).await;
+                let _ = send(wire, reply, manner, service).await;
                 return Ok(None);
             }
             Err(_) => return Ok(None),
@@ -197,7 +205,7 @@ async fn refuse(wire: &mut Wire, service: &Service, refusal: Refusal) -> Next {
         keep_alive: false,
         old: false,
     };
-    if send(wire, reply, manner, &service.shard).await.is_ok() {
+    if send(wire, reply, manner, service).await.is_ok() {
         linger(wire).await;
     }
     service.shard.request(Route::Unknown, status, started.elapsed());
@@ -206,7 +214,7 @@ async fn refuse(wire: &mut Wire, service: &Service, refusal: Refusal) -> Next {
 
 /// Closes without losing the answer: a socket closed with unread bytes resets, and the reset may overtake the answer.
 async fn linger(wire: &mut Wire) {
-    if wire.stream.shutdown().await.is_err() {
+    if wire.shut().await.is_err() {
         return;
     }
     wire.until(Instant::now() + LINGER);

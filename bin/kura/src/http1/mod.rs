@@ -9,7 +9,8 @@
 //! ```
 //!
 //! It understands strictly less than HTTP/1.1 allows: what two readers could understand differently is refused with 400 and
-//! the connection is closed. HTTP/2 and TLS are left to `hyper` (see [`crate::http::library`]); both engines run the same handlers.
+//! the connection is closed, with TLS ([`socket`]) as without. HTTP/2 is left to `hyper` (see [`crate::http::library`]); both
+//! engines run the same handlers.
 
 pub mod body;
 pub mod chunked;
@@ -17,4 +18,5 @@ pub mod connection;
 pub mod head_end;
 pub mod parser;
 pub mod response;
+pub mod socket;
 pub mod wait;

@@ -203,7 +203,7 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     }
     let colon = memchr::memchr(b':', line).ok_or(Refusal::Field)?;
     let (name, value) = line.split_at_checked(colon).ok_or(Refusal::Field)?;
-    let value = value.get(1..).ok_or(Refusal::Field)?.trim_ascii();
+    let value = trim(value.get(1..).ok_or(Refusal::Field)?);
     if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
         return Err(Refusal::Field);
     }
@@ -255,6 +255,7 @@ impl<'a> Found<'a> {
                 }
                 self.length = Some(decimal(value).ok_or(Refusal::ContentLength)?);
             }
+            14 if name.eq_ignore_ascii_case(b"content-digest") => once(&mut self.fields.content_digest, value)?,
             14 if name.eq_ignore_ascii_case(b"x-artifact-tag") => once(&mut self.fields.artifact_tag, value)?,
             16 if name.eq_ignore_ascii_case(b"x-kura-output-id") => once(&mut self.fields.output_id, value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
@@ -262,6 +263,9 @@ impl<'a> Found<'a> {
                     return Err(Refusal::TransferEncoding);
                 }
                 self.chunked = true;
+            }
+            19 if name.eq_ignore_ascii_case(b"want-content-digest") => {
+                once(&mut self.fields.want_content_digest, value)?;
             }
             19 if name.eq_ignore_ascii_case(b"x-artifact-duration") => once(&mut self.fields.artifact_duration, value)?,
             _ => {}
@@ -271,7 +275,7 @@ impl<'a> Found<'a> {
 
     fn connection(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',') {
-            let option = option.trim_ascii();
+            let option = trim(option);
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
         }
@@ -303,6 +307,15 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal>
     } else {
         Ok(())
     }
+}
+
+/// Without the blanks that may stand around a value. A carriage return is not one of them: whoever takes it for the end of
+/// the line sees another request than we do.
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Digits only: no sign, no list, no white space, no overflow.

@@ -82,6 +82,10 @@ fn what_two_readers_could_understand_differently_is_refused() {
         (with("A: b\r\n\tfolded"), Refusal::Folded),
         (with("A: b\rc"), Refusal::Field),
         (with("A: b\0c"), Refusal::Field),
+        // Found by fuzzing: blanks around a value were taken to include carriage returns and form feeds.
+        (with("Content-Length: 5\r"), Refusal::Field),
+        (with("Transfer-Encoding: \rchunked"), Refusal::Field),
+        (with("Connection: close\x0c"), Refusal::Field),
         (with("no colon"), Refusal::Field),
         (with(": no name"), Refusal::Field),
         (with("Host: y"), Refusal::Host),

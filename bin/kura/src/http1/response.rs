@@ -1,18 +1,19 @@
 //! Answers on the wire: header and small body in one write, large bodies from file to socket by the kernel.
 //!
 //! A slow reader of a large body holds no memory: all that waits is a position in a file. Of a small body only the bytes the
-//! socket did not take are kept.
+//! socket did not take are kept, and those are reserved from the budget.
 
 use super::wait::{Ended, Wire};
 use crate::http::reply::{Payload, Reply, Slice, reason};
-use crate::metrics::{Path, Shard};
+use crate::http::service::Service;
+use crate::metrics::Path;
 use std::cell::RefCell;
 use std::io::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 /// What is moved at a time where the kernel cannot do it.
-const PIECE: usize = 128 * 1024;
+const PIECE: usize = 64 * 1024;
 /// The most that is moved before other connections get their turn.
 const TURN: u64 = 1024 * 1024;
 /// What a thread keeps for headers and documents between answers.
@@ -60,14 +61,18 @@ pub struct Manner {
     pub old: bool,
 }
 
-/// Sends an answer.
-pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, shard: &Shard) -> Result<(), Ended> {
+/// Sends an answer. [`Wire::written`] says how much of it the socket took, whatever happens.
+pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, service: &Service) -> Result<(), Ended> {
+    let shard = &service.shard;
+    wire.written = 0;
     match reply.payload {
         Payload::Blob(ref slice) if !slice.described_only && slice.hit.file().is_some() => {
             shard.path(Path::Accelerated);
             let head = SCRATCH.with_borrow_mut(|scratch| head_of(scratch, &reply, manner).clone());
+            wire.head = head.len() as u64;
             send_head_before_file(wire, &head).await?;
-            send_file(wire, slice).await
+            send_file(wire, slice).await?;
+            wire.flush().await
         }
         Payload::Blob(ref slice) if !slice.described_only => {
             shard.path(Path::Memory);
@@ -76,40 +81,52 @@ pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, shard: &Sha
                 let Payload::Blob(slice) = &mut reply.payload else {
                     return Err(Ended::Failed);
                 };
+                wire.head = head.len() as u64;
                 let whole = slice.hit.behind(head, slice.start, slice.length).ok_or(Ended::Failed)?;
-                first_write(wire, whole).map(|count| whole.get(count..).unwrap_or_default().to_vec())
+                first_write(wire, whole)
             })?;
             // The shared buffer goes back before a slow reader is waited for.
             drop(reply);
-            wire.write_all(&rest).await
+            send_rest(wire, &rest, service).await
         }
         Payload::Document { ref body, .. } => {
             let rest = SCRATCH.with_borrow_mut(|scratch| {
                 let head = head_of(scratch, &reply, manner);
                 head.extend_from_slice(body);
-                let rest = first_write(wire, head).map(|count| head.get(count..).unwrap_or_default().to_vec());
+                let rest = first_write(wire, head);
                 head.shrink_to(DOCUMENT_ROOM);
                 rest
             })?;
-            wire.write_all(&rest).await
+            send_rest(wire, &rest, service).await
         }
         _ => {
-            let rest = SCRATCH.with_borrow_mut(|scratch| {
-                let head = head_of(scratch, &reply, manner);
-                first_write(wire, head).map(|count| head.get(count..).unwrap_or_default().to_vec())
-            })?;
+            let rest = SCRATCH.with_borrow_mut(|scratch| first_write(wire, head_of(scratch, &reply, manner)))?;
             wire.write_all(&rest).await
         }
     }
 }
 
-/// How much of `bytes` the socket takes at once.
-fn first_write(wire: &Wire, bytes: &[u8]) -> Result<usize, Ended> {
-    match wire.stream.try_write(bytes) {
-        Ok(count) => Ok(count),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        Err(error) => Err(error.into()),
-    }
+/// Writes what the socket takes at once; a copy of what it did not.
+fn first_write(wire: &mut Wire, bytes: &[u8]) -> Result<Vec<u8>, Ended> {
+    let count = match wire.stream.try_write(bytes) {
+        Ok(count) => count,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error.into()),
+    };
+    wire.written += count as u64;
+    Ok(bytes.get(count..).unwrap_or_default().to_vec())
+}
+
+/// Waits for a slow reader. What waits in memory comes out of the budget; when there is none left, the reader is cut off:
+/// its answer has begun, so it can no longer be told to come back.
+async fn send_rest(wire: &mut Wire, rest: &[u8], service: &Service) -> Result<(), Ended> {
+    let _held = if rest.is_empty() {
+        None
+    } else {
+        let held = service.shared.budget.try_reserve(rest.len() as u64);
+        Some(held.map_err(|_| Ended::GivenUp)?)
+    };
+    wire.write_all(rest).await
 }
 
 /// Sends the header and tells the kernel that the file follows, so that both travel together.
@@ -118,15 +135,17 @@ async fn send_head_before_file(wire: &mut Wire, mut head: &[u8]) -> Result<(), E
     use rustix::net::SendFlags;
     let since = Instant::now();
     while !head.is_empty() {
-        let sent = wire.stream.try_io(tokio::io::Interest::WRITABLE, || {
-            Ok(rustix::net::send(
-                &wire.stream,
-                head,
-                SendFlags::MORE | SendFlags::NOSIGNAL,
-            )?)
+        let Some(stream) = wire.stream.plain() else {
+            return wire.write_all(head).await;
+        };
+        let sent = stream.try_io(tokio::io::Interest::WRITABLE, || {
+            Ok(rustix::net::send(stream, head, SendFlags::MORE | SendFlags::NOSIGNAL)?)
         });
         match sent {
-            Ok(count) => head = head.get(count..).unwrap_or_default(),
+            Ok(count) => {
+                wire.written += count as u64;
+                head = head.get(count..).unwrap_or_default();
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wire.until_progress(since, 0);
                 wire.writable().await?;
@@ -152,6 +171,7 @@ async fn send_file(wire: &mut Wire, slice: &Slice) -> Result<(), Ended> {
             Ok(0) => return Err(Ended::Failed),
             Ok(count) => {
                 sent += count;
+                wire.written += count;
                 turn += count;
                 if turn >= TURN && sent < slice.length {
                     turn = 0;
@@ -170,14 +190,14 @@ async fn send_file(wire: &mut Wire, slice: &Slice) -> Result<(), Ended> {
 }
 
 /// Moves as much as the socket takes now.
-fn move_some(wire: &Wire, slice: &Slice, sent: u64) -> io::Result<u64> {
+fn move_some(wire: &mut Wire, slice: &Slice, sent: u64) -> io::Result<u64> {
     let left = (slice.length - sent).min(TURN);
     #[cfg(target_os = "linux")]
-    if let Some((file, base)) = slice.hit.file() {
+    if let (Some((file, base)), Some(stream)) = (slice.hit.file(), wire.stream.plain()) {
         let mut position = base + slice.start + sent;
         let count = usize::try_from(left).unwrap_or(usize::MAX);
-        return wire.stream.try_io(tokio::io::Interest::WRITABLE, || {
-            Ok(rustix::fs::sendfile(&wire.stream, file, Some(&mut position), count)? as u64)
+        return stream.try_io(tokio::io::Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(stream, file, Some(&mut position), count)? as u64)
         });
     }
     SCRATCH.with_borrow_mut(|scratch| {
@@ -237,6 +257,9 @@ fn write_head(out: &mut Vec<u8>, reply: &Reply, manner: Manner, date: &str) {
             out.extend_from_slice(b"content-type: application/grpc\r\ngrpc-status: 12\r\ncontent-length: 0\r\n");
             field(out, "grpc-message", message);
         }
+    }
+    if let Some(digest) = &reply.digest {
+        field(out, "content-digest", digest);
     }
     if let Some((name, value)) = reply.extra {
         field(out, name, value);

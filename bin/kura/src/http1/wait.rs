@@ -3,13 +3,14 @@
 //! A connection has a single timer. Moving its deadline later costs a store; only when the timer fires too early is it set
 //! again. So a busy connection never touches the timer wheel, and a dripping one is woken by its bytes and its deadline only.
 
+use super::socket::Socket;
 use bytes::BytesMut;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::io::AsyncWrite as _;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
@@ -90,27 +91,38 @@ impl From<io::Error> for Ended {
 #[derive(Debug)]
 pub struct Wire {
     /// The socket.
-    pub stream: TcpStream,
+    pub stream: Socket,
     /// Bytes read and not yet used.
     pub input: BytesMut,
     /// How long things may take.
     pub patience: Patience,
     /// When the connection was made.
     pub opened: Instant,
+    /// Bytes of the current answer that the socket has taken, and how many of those are its header.
+    pub written: u64,
+    /// Length of the current answer's header.
+    pub head: u64,
     timer: Timer,
 }
 
 impl Wire {
     /// A fresh connection.
-    pub fn new(stream: TcpStream, patience: Patience) -> Self {
+    pub fn new(stream: Socket, patience: Patience) -> Self {
         let opened = Instant::now();
         Self {
             stream,
             input: BytesMut::new(),
             patience,
             opened,
+            written: 0,
+            head: 0,
             timer: Timer::new(opened + patience.idle),
         }
+    }
+
+    /// Bytes of the current answer's body that the socket has taken.
+    pub fn delivered(&self) -> u64 {
+        self.written.saturating_sub(self.head)
     }
 
     /// Waits no longer than until `deadline`.
@@ -173,8 +185,35 @@ impl Wire {
     /// Waits until the socket takes bytes again.
     pub async fn writable(&mut self) -> Result<(), Ended> {
         poll_fn(|cx| {
-            if let Poll::Ready(ready) = self.stream.poll_write_ready(cx) {
+            if let Poll::Ready(ready) = self.stream.tcp().poll_write_ready(cx) {
                 return Poll::Ready(ready.map_err(Into::into));
+            }
+            self.timer.poll(cx).map(|()| Err(Ended::TimedOut))
+        })
+        .await
+    }
+
+    /// Sends on what TLS holds back.
+    pub async fn flush(&mut self) -> Result<(), Ended> {
+        if self.stream.plain().is_some() {
+            return Ok(());
+        }
+        self.until_progress(Instant::now(), 0);
+        poll_fn(|cx| {
+            if let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx) {
+                return Poll::Ready(flushed.map_err(Into::into));
+            }
+            self.timer.poll(cx).map(|()| Err(Ended::TimedOut))
+        })
+        .await
+    }
+
+    /// Says that nothing more will be sent; with TLS, in a way nobody on the path could forge.
+    pub async fn shut(&mut self) -> Result<(), Ended> {
+        self.until_progress(Instant::now(), 0);
+        poll_fn(|cx| {
+            if let Poll::Ready(shut) = Pin::new(&mut self.stream).poll_shutdown(cx) {
+                return Poll::Ready(shut.map_err(Into::into));
             }
             self.timer.poll(cx).map(|()| Err(Ended::TimedOut))
         })
@@ -183,12 +222,16 @@ impl Wire {
 
     /// Writes all of `bytes`.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), Ended> {
+        if bytes.is_empty() {
+            return self.flush().await;
+        }
         let since = Instant::now();
         let mut moved = 0;
         while !bytes.is_empty() {
             match self.stream.try_write(bytes) {
                 Ok(count) => {
                     moved += count as u64;
+                    self.written += count as u64;
                     bytes = bytes.get(count..).unwrap_or_default();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -198,6 +241,6 @@ impl Wire {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        self.flush().await
     }
 }

@@ -1,9 +1,10 @@
 //! The text a scraper reads (`text/plain; version=0.0.4`).
 
-use super::{BUCKETS, Metrics, OUTCOMES, Outcome, STATUSES};
+use super::{Histogram, Metrics, OUTCOMES, Outcome, STATUSES, Shard, Times};
 use crate::blob::Kind;
 use crate::http::route::Route;
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 
 /// What is measured at the moment of the scrape.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +46,7 @@ pub fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     requests(&mut text, metrics);
     durations(&mut text, metrics);
     artifacts(&mut text, metrics);
+    egress(&mut text, metrics);
     let paths = "artifact_serving_paths_total_total";
     text.head(paths, "counter", "Artifacts sent, by the way their bytes took.");
     for (index, path) in ["accelerated", "memory", "streaming"].iter().enumerate() {
@@ -119,30 +121,108 @@ fn durations(text: &mut Text, metrics: &Metrics) {
         "Time from the end of the request header to the end of the answer.",
     );
     for route in Route::ALL {
-        let bucket = |index: usize| {
-            metrics.sum(|shard| {
-                shard
-                    .durations
-                    .get(route as usize)
-                    .and_then(|histogram| histogram.buckets.get(index))
-            })
-        };
-        let total: u64 = (0..=BUCKETS).map(bucket).sum();
-        if total == 0 {
-            continue;
-        }
         let label = format!("route=\"{}\"", route.template());
-        let mut sum = 0;
-        for index in 0..BUCKETS {
-            sum += bucket(index);
-            // Bucket n holds what took less than 2^n milliseconds.
-            let bound = Seconds::millis(1 << index);
-            text.line(&format!("{name}_bucket"), &format!("{label},le=\"{bound}\""), sum);
+        times(text, metrics, name, &label, |shard| shard.durations.get(route as usize));
+    }
+}
+
+/// One series of a histogram of times, if anything was observed.
+fn times(text: &mut Text, metrics: &Metrics, name: &str, label: &str, pick: impl Fn(&Shard) -> Option<&Times>) {
+    // Bucket n holds what took less than 2^n milliseconds.
+    let bound = |index: usize| Seconds::millis(1 << index).to_string();
+    let sum = |sum| Seconds(sum).to_string();
+    series(text, metrics, (name, label), pick, bound, sum);
+}
+
+fn series<const BOUNDS: usize>(
+    text: &mut Text,
+    metrics: &Metrics,
+    (name, label): (&str, &str),
+    pick: impl Fn(&Shard) -> Option<&Histogram<BOUNDS>>,
+    bound: impl Fn(usize) -> String,
+    total: impl Fn(u64) -> String,
+) {
+    let bucket = |index: usize| metrics.sum(|shard| pick(shard).map(|histogram| histogram.bucket(index)));
+    let count: u64 = (0..=BOUNDS).map(bucket).sum();
+    if count == 0 {
+        return;
+    }
+    let comma = if label.is_empty() { "" } else { "," };
+    let mut sum = 0;
+    for index in 0..BOUNDS {
+        sum += bucket(index);
+        text.line(
+            &format!("{name}_bucket"),
+            &format!("{label}{comma}le=\"{}\"", bound(index)),
+            sum,
+        );
+    }
+    text.line(&format!("{name}_bucket"), &format!("{label}{comma}le=\"+Inf\""), count);
+    let observed = metrics.sum(|shard| pick(shard).map(|histogram| &histogram.sum));
+    text.line(&format!("{name}_sum"), label, total(observed));
+    text.line(&format!("{name}_count"), label, count);
+}
+
+/// What left the node: how much, how long it took, and how fast that was.
+fn egress(text: &mut Text, metrics: &Metrics) {
+    let pick = |shard: &Shard, kind: Kind, column: usize, bytes: bool| -> u64 {
+        let counter = shard.egress.get(kind as usize).and_then(|egress| {
+            let counters = if bytes { &egress.bytes } else { &egress.counts };
+            counters.get(column)
+        });
+        counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
+    };
+    for (bytes, name, help) in [
+        (
+            false,
+            "artifact_egress_completions_total_total",
+            "Artifacts that left, by producer and result.",
+        ),
+        (
+            true,
+            "artifact_egress_bytes_total_total",
+            "Bytes a socket has taken, by producer and result.",
+        ),
+    ] {
+        text.head(name, "counter", help);
+        for kind in Kind::ALL {
+            for (column, result) in ["ok", "error"].iter().enumerate() {
+                let value: u64 = metrics
+                    .shards
+                    .iter()
+                    .map(|shard| pick(shard, kind, column, bytes))
+                    .sum();
+                if value > 0 {
+                    let labels = format!("producer=\"{}\",result=\"{result}\"", kind.producer());
+                    text.line(name, &labels, value);
+                }
+            }
         }
-        text.line(&format!("{name}_bucket"), &format!("{label},le=\"+Inf\""), total);
-        let nanos = metrics.sum(|shard| shard.durations.get(route as usize).map(|histogram| &histogram.nanos));
-        text.line(&format!("{name}_sum"), &label, Seconds(nanos));
-        text.line(&format!("{name}_count"), &label, total);
+    }
+    let name = "artifact_egress_duration_seconds";
+    text.head(
+        name,
+        "histogram",
+        "Time from the end of the request header until the artifact had left.",
+    );
+    for kind in Kind::ALL {
+        let label = format!("producer=\"{}\"", kind.producer());
+        times(text, metrics, name, &label, |shard| {
+            shard.egress.get(kind as usize).map(|egress| &egress.durations)
+        });
+    }
+    let name = "artifact_egress_throughput_bytes_per_second";
+    text.head(name, "histogram", "How fast artifacts left.");
+    for kind in Kind::ALL {
+        let label = format!("producer=\"{}\"", kind.producer());
+        series(
+            text,
+            metrics,
+            (name, &label),
+            |shard| shard.egress.get(kind as usize).map(|egress| &egress.speeds),
+            |index| (1024_u64 << (2 * index)).to_string(),
+            |sum| sum.to_string(),
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::http::library::{self, Replay};
 use crate::http::service::{Service, Shared};
 use crate::http1::connection::{self, Handover};
+use crate::http1::socket::Socket;
 use crate::http1::wait::Patience;
 use crate::tls::HANDSHAKE;
 use rustls::ServerConfig;
@@ -138,18 +139,20 @@ async fn work(
 async fn converse(stream: TcpStream, tls: Option<Arc<ServerConfig>>, service: Service, patience: Patience) {
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    match tls {
-        None => {
-            if let Some(Handover { stream, read }) = connection::serve(stream, &service, patience).await {
-                library::serve(Replay::new(read, stream), service, patience).await;
-            }
-        }
+    let socket = match tls {
+        None => Socket::Plain(stream),
         Some(config) => {
             let handshake = TlsAcceptor::from(config).accept(stream);
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, handshake).await {
-                library::serve(stream, service, patience).await;
+            match tokio::time::timeout(HANDSHAKE, handshake).await {
+                Ok(Ok(stream)) => Socket::Tls(Box::new(stream)),
+                Ok(Err(_)) | Err(_) => return,
             }
         }
+    };
+    socket.acknowledge_at_once();
+    // What was agreed on for TLS does not matter: the first bytes say which protocol it is.
+    if let Some(Handover { stream, read }) = connection::serve(socket, &service, patience).await {
+        library::serve(Replay::new(read, stream), service, patience).await;
     }
 }
 

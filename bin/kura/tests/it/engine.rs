@@ -1,5 +1,6 @@
 //! What the hand-written HTTP/1.1 engine promises.
 
+use crate::doors::{BOTH, Doors};
 use crate::node::Node;
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -171,21 +172,24 @@ fn empty_lines_before_a_request_are_forgiven() {
 
 #[test]
 fn giant_headers_are_refused() {
-    let node = Node::start(&[]);
-    let mut client = node.client();
-    let _ = std::io::Write::write_all(
-        &mut client.stream,
-        format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(40_000)).as_bytes(),
-    );
-    assert_eq!(client.response().status, 431);
+    let doors = Doors::open(&[]);
+    for door in BOTH {
+        let mut client = doors.enter(door);
+        client.offer(format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(40_000)).as_bytes());
+        assert_eq!(client.response().status, 431, "{door:?}");
+        let mut client = doors.enter(door);
+        client.offer(format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(70)).as_bytes());
+        assert_eq!(client.response().status, 431, "{door:?}");
+    }
 }
 
 /// Incident `header-drip`: a header in pieces span a core. Here it costs nothing, and ends by its deadline however often a
 /// byte comes.
 #[test]
 fn dripping_headers_cost_nothing_and_are_cut_off() {
-    let node = Node::start(&["--http-header-timeout-ms", "1500"]);
-    let mut clients: Vec<_> = (0..20).map(|_| node.client()).collect();
+    let doors = Doors::open(&["--http-header-timeout-ms", "1500"]);
+    let node = &doors.node;
+    let mut clients: Vec<_> = (0..20).map(|number| doors.enter(BOTH[number % 2])).collect();
     let before = node.cpu();
     let started = Instant::now();
     let request = format!("GET /up HTTP/1.1\r\nX: {}", "a".repeat(10_000));
@@ -194,7 +198,7 @@ fn dripping_headers_cost_nothing_and_are_cut_off() {
     while started.elapsed() < Duration::from_secs(2) {
         let byte = [bytes.next().unwrap()];
         for client in &mut clients {
-            let _ = std::io::Write::write_all(&mut client.stream, &byte);
+            client.offer(&byte);
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -212,12 +216,14 @@ fn dripping_headers_cost_nothing_and_are_cut_off() {
 
 #[test]
 fn stalled_bodies_and_idle_connections_are_cut_off() {
-    let node = Node::start(&["--http-stall-timeout-ms", "300", "--http-idle-timeout-ms", "300"]);
-    let mut idle = node.client();
+    let doors = Doors::open(&["--http-stall-timeout-ms", "300", "--http-idle-timeout-ms", "300"]);
+    let node = &doors.node;
+    let mut idle = BOTH.map(|door| doors.enter(door));
     let mut stalled: Vec<_> = [100, 5_000_000]
         .iter()
-        .map(|length| {
-            let mut client = node.client();
+        .flat_map(|length| BOTH.map(|door| (length, door)))
+        .map(|(length, door)| {
+            let mut client = doors.enter(door);
             client.raw(
                 format!(
                     "PUT /api/cache/gradle/stall?tenant_id=a HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\nabc"
@@ -230,7 +236,7 @@ fn stalled_bodies_and_idle_connections_are_cut_off() {
     for client in &mut stalled {
         assert_eq!(client.response().status, 408);
     }
-    assert!(idle.is_closed());
+    assert!(idle.iter_mut().all(crate::wire::Client::is_closed));
     assert_eq!(node.send("GET", "/api/cache/gradle/stall?tenant_id=a", b"").status, 404);
 }
 
@@ -307,4 +313,56 @@ fn overload_is_answered_with_503_and_nothing_acknowledged_is_lost() {
             .len(),
         131_072
     );
+}
+
+#[test]
+fn bodies_of_any_size_travel_through_tls() {
+    let doors = Doors::open(&[]);
+    let mut client = doors.enter(crate::doors::Door::Tls);
+    for size in [1, 100_000, 131_072, 9_000_000] {
+        let body: Vec<u8> = (0..size).map(|at: u32| u8::try_from(at % 251).unwrap()).collect();
+        put(&mut client, &size.to_string(), &body);
+        let target = format!("/api/cache/gradle/{size}?tenant_id=a");
+        assert!(client.send("GET", &target, &[], b"").body == body, "{size}");
+        let range = client.send("GET", &target, &["Range: bytes=-1"], b"");
+        assert_eq!((range.status, range.body), (206, body[body.len() - 1..].to_vec()));
+    }
+}
+
+/// A reader of a small answer that stops reading holds its bytes in our memory: they come out of the same budget as
+/// everything else, and when that is used up the reader is cut off rather than the node.
+#[test]
+fn what_waits_for_slow_readers_is_within_the_budget() {
+    let node = Node::start(&["--memory-hard-limit-bytes", "1048576"]);
+    put(&mut node.client(), "k", &vec![3; 130_000]);
+    let gauge = || {
+        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("kura_memory_transient_reserved_bytes "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    // Each asks for more than sockets buffer, and reads nothing.
+    let mut slow = Vec::new();
+    crate::node::until("the budget is used up", || {
+        let mut client = node.client();
+        client.offer(GET.repeat(200).as_bytes());
+        slow.push(client);
+        (gauge() > 8_388_608.0 - 131_072.0).then_some(())
+    });
+    // One more finds no room, and its connection ends early instead.
+    let mut more: Vec<_> = (0..4).map(|_| node.client()).collect();
+    for client in &mut more {
+        client.offer(GET.repeat(200).as_bytes());
+    }
+    let cut_off = crate::node::until("a reader is cut off", || {
+        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+        text.lines()
+            .any(|line| {
+                line.starts_with("kura_artifact_egress_completions_total_total{producer=\"gradle\",result=\"error\"}")
+            })
+            .then_some(true)
+    });
+    assert!(cut_off && gauge() <= 8_388_608.0);
+    assert_eq!(node.send("GET", "/up", b"").status, 200);
 }

@@ -1,13 +1,12 @@
 //! HTTP/2 on the plain port, and TLS.
 
+use crate::doors::{certify, trusting};
 use crate::node::{Node, until};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 use tokio::net::TcpStream;
 
 fn request(method: &str, uri: String, body: &[u8]) -> http::Request<Full<Bytes>> {
@@ -88,31 +87,14 @@ async fn http2_knows_the_tools_methods_and_fields() {
     assert_eq!(hit.into_body().collect().await.unwrap().to_bytes(), vec![5; 300_000]);
 }
 
-/// Writes a fresh self-signed certificate; its DER.
-fn certify(dir: &Path) -> CertificateDer<'static> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(dir.join("tls.crt"), made.cert.pem()).unwrap();
-    std::fs::write(dir.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
-    made.cert.der().clone()
-}
-
 async fn secure(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
     alpn: &[u8],
 ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(trusted.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![alpn.to_vec()];
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    tokio_rustls::TlsConnector::from(Arc::new(config))
+    tokio_rustls::TlsConnector::from(trusting(trusted, alpn))
         .connect(name, stream)
         .await
 }
@@ -166,4 +148,153 @@ async fn tls_serves_both_versions_and_follows_its_files() {
     until("the reload is logged", || {
         node.log().iter().any(|line| line.contains("read again")).then_some(())
     });
+}
+
+/// An HTTP/2 connection on the plain port, frame by frame.
+struct Frames {
+    client: crate::wire::Client,
+}
+
+impl Frames {
+    fn open(node: &Node) -> Self {
+        let mut client = node.client();
+        client.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        let mut frames = Self { client };
+        frames.send(4, 0, 0, b"");
+        frames
+    }
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = vec![length[1], length[2], length[3], kind, flags];
+        frame.extend_from_slice(&stream.to_be_bytes());
+        frame.extend_from_slice(payload);
+        self.client.offer(&frame);
+    }
+
+    /// The error code of the GOAWAY frame with which the node ends the connection.
+    fn goodbye(&mut self) -> Option<u32> {
+        let bytes = self.client.drain();
+        let mut rest = &bytes[..];
+        let mut last = None;
+        while rest.len() >= 9 {
+            let length = usize::from(rest[0]) << 16 | usize::from(rest[1]) << 8 | usize::from(rest[2]);
+            if rest[3] == 7 {
+                last = Some(u32::from_be_bytes(rest[13..17].try_into().unwrap()));
+            }
+            rest = rest.get(9 + length..).unwrap_or_default();
+        }
+        last
+    }
+}
+
+/// `:method: GET`, `:scheme: http`, `:path: /` and an authority, by the static table of HPACK.
+const GET_ROOT: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
+const ENHANCE_YOUR_CALM: u32 = 11;
+const END_HEADERS_AND_STREAM: u8 = 5;
+
+/// "Rapid reset": streams opened and cancelled faster than they are answered end the connection, not the node.
+#[test]
+fn rapid_resets_end_the_connection() {
+    let node = Node::start(&[]);
+    let mut frames = Frames::open(&node);
+    for number in 0..2000 {
+        let stream = number * 2 + 1;
+        frames.send(1, END_HEADERS_AND_STREAM, stream, GET_ROOT);
+        frames.send(3, 0, stream, &8_u32.to_be_bytes());
+    }
+    assert_eq!(frames.goodbye(), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(node.send("GET", "/up", b"").status, 200);
+}
+
+/// A header that never ends, in CONTINUATION frames, is cut off long before it fills memory.
+#[test]
+fn endless_continuation_frames_end_the_connection() {
+    let node = Node::start(&[]);
+    let mut frames = Frames::open(&node);
+    frames.send(1, 1, 1, GET_ROOT);
+    // A literal field without indexing: name "a", a kilobyte of value.
+    let field = [&[0x00, 0x01, b'a', 0x7f, 0x81, 0x07][..], &[b'v'; 1024]].concat();
+    for _ in 0..4096 {
+        frames.send(9, 0, 1, &field);
+    }
+    assert!(frames.goodbye().is_some());
+    assert_eq!(node.send("GET", "/up", b"").status, 200);
+}
+
+#[tokio::test]
+async fn http2_refuses_what_http1_refuses() {
+    let node = Node::start(&[]);
+    let base = format!("http://{}", node.address);
+    let stream = TcpStream::connect(node.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let target = format!("{base}/api/cache/gradle/h2?tenant_id=a");
+    for (name, values, status) in [
+        ("authorization", vec!["a", "b"], 400),
+        ("range", vec!["bytes=0-1", "bytes=2-3"], 400),
+        ("expect", vec!["something"], 417),
+        ("x-many", vec!["y"; 70], 431),
+    ] {
+        let mut refused = request("GET", target.clone(), b"");
+        for value in values {
+            refused.headers_mut().append(name, value.parse().unwrap());
+        }
+        assert_eq!(sender.send_request(refused).await.unwrap().status(), status, "{name}");
+    }
+    let mut giant = request("GET", target, b"");
+    giant
+        .headers_mut()
+        .insert("x-large", "a".repeat(40_000).parse().unwrap());
+    // The library answers by itself, or ends the stream.
+    let answer = sender.send_request(giant).await;
+    assert!(answer.is_err() || answer.unwrap().status() == 431);
+}
+
+/// A connection that never finishes its preface, or never asks anything, is not kept.
+#[test]
+fn silent_http2_connections_are_closed() {
+    let node = Node::start(&[
+        "--http-header-timeout-ms",
+        "300",
+        "--http-idle-timeout-ms",
+        "300",
+        "--http-stall-timeout-ms",
+        "300",
+    ]);
+    let mut half = node.client();
+    half.raw(b"PRI * HTTP/2.0\r\n\r\nSM");
+    let mut idle = Frames::open(&node);
+    half.drain();
+    assert_eq!(idle.goodbye(), Some(0));
+}
+
+/// A drain waits for answers that are still buffered for a slow reader of HTTP/2.
+#[tokio::test]
+async fn a_drain_waits_for_streamed_answers() {
+    let mut node = Node::start(&[]);
+    let body = vec![9; 12 << 20];
+    assert_eq!(
+        node.send("PUT", "/api/cache/gradle/large?tenant_id=a", &body).status,
+        201
+    );
+    let stream = TcpStream::connect(node.address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(65_535)
+        .initial_connection_window_size(65_535)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let uri = format!("http://{}/api/cache/gradle/large?tenant_id=a", node.address);
+    let got = sender.send_request(request("GET", uri, b"")).await.unwrap();
+    assert_eq!(got.status(), 200);
+    node.signal("TERM");
+    until("the node drains", || {
+        (node.send("GET", "/ready", b"").status == 503).then_some(())
+    });
+    assert_eq!(got.into_body().collect().await.unwrap().to_bytes().len(), body.len());
+    assert!(node.wait().success());
 }

@@ -9,6 +9,9 @@
 
 mod bazel;
 mod blobs;
+mod cacheprog;
+mod digests;
+mod doors;
 mod engine;
 mod library;
 mod lifecycle;

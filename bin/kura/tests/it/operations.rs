@@ -282,3 +282,44 @@ fn usage_is_reported_and_the_last_window_is_not_lost() {
     );
     assert!(!node.log().join("").contains("client-secret-value"));
 }
+
+/// Bytes were once charged when a download was planned; a client that went away at once was charged for all of it.
+#[test]
+fn a_download_is_charged_for_what_was_sent() {
+    let (url, received) = control_plane();
+    let mut node = Node::start_with(&Options {
+        args: &[
+            "--bind-address",
+            "127.0.0.1",
+            "--auth-anonymous",
+            "read-write",
+            "--control-plane-url",
+            &url,
+            "--control-plane-client-id",
+            "node",
+            "--usage-window-secs",
+            "3600",
+        ],
+        env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
+    });
+    let length = 64 << 20;
+    node.send("PUT", "/api/cache/gradle/k?tenant_id=a", &vec![1; length]);
+    let mut client = node.client();
+    client.raw(b"GET /api/cache/gradle/k?tenant_id=a HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut first = [0; 1000];
+    client.stream.read_exact(&mut first).unwrap();
+    drop(client);
+    until("the reader's end is noticed", || {
+        (node.send("GET", "/ready", b"").json()["http_inflight_requests"] == 0).then_some(())
+    });
+    node.signal("TERM");
+    assert!(node.wait().success());
+    let (_, report) = received.recv_timeout(crate::node::DEADLINE).unwrap();
+    let events = report["events"].as_array().unwrap();
+    let bytes = |direction: &str| {
+        let event = events.iter().find(|event| event["direction"] == direction).unwrap();
+        usize::try_from(event["bytes"].as_u64().unwrap()).unwrap()
+    };
+    assert_eq!(bytes("ingress"), length);
+    assert!((1..length).contains(&bytes("egress")), "{}", bytes("egress"));
+}

@@ -1,10 +1,11 @@
 //! Requests that two readers could understand differently: refused, connection closed, nothing behind them served.
 
-use crate::node::Node;
+use crate::doors::{BOTH, Doors};
 
 #[test]
 fn nothing_behind_an_ambiguous_request_is_served() {
-    let node = Node::start(&[]);
+    let doors = Doors::open(&[]);
+    let node = &doors.node;
     let hidden = "PUT /api/cache/gradle/smuggled?tenant_id=a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx";
     let cases = [
         ("Content-Length: 5\r\nTransfer-Encoding: chunked", "0\r\n\r\n", 400),
@@ -33,18 +34,18 @@ fn nothing_behind_an_ambiguous_request_is_served() {
         ("Transfer-Encoding: chunked", "0x0\r\n\r\n", 400),
         ("Transfer-Encoding: chunked", "-1\r\n\r\n", 400),
     ];
-    for (fields, body, status) in cases {
-        let mut client = node.client();
+    for (door, (fields, body, status)) in BOTH.into_iter().flat_map(|door| cases.map(|case| (door, case))) {
+        let mut client = doors.enter(door);
         let request =
             format!("PUT /api/cache/gradle/outer?tenant_id=a HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n{body}{hidden}");
-        let _ = std::io::Write::write_all(&mut client.stream, request.as_bytes());
+        client.offer(request.as_bytes());
         let refused = client.response();
         assert_eq!(
             (refused.status, refused.field("connection")),
             (status, Some("close")),
-            "{fields:?} {body:?}"
+            "{door:?} {fields:?} {body:?}"
         );
-        assert!(client.is_closed(), "{fields:?} {body:?}");
+        assert!(client.is_closed(), "{door:?} {fields:?} {body:?}");
     }
     for key in ["smuggled", "outer"] {
         assert_eq!(

@@ -4,9 +4,11 @@ use crate::node::DEADLINE;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
+    tls: Option<rustls::ClientConnection>,
     buffer: Vec<u8>,
 }
 
@@ -47,12 +49,36 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         Self {
             stream,
+            tls: None,
             buffer: Vec::new(),
         }
     }
 
+    /// The same bytes, inside TLS.
+    pub(crate) fn connect_securely(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> Self {
+        let mut client = Self::connect(address);
+        let name = "localhost".try_into().unwrap();
+        let mut tls = rustls::ClientConnection::new(config, name).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut client.stream).unwrap();
+        }
+        client.tls = Some(tls);
+        client
+    }
+
+    /// Sends what the other side takes; it may have closed already.
+    pub(crate) fn offer(&mut self, bytes: &[u8]) {
+        let _ = match &mut self.tls {
+            None => self.stream.write_all(bytes),
+            Some(tls) => rustls::Stream::new(tls, &mut self.stream).write_all(bytes),
+        };
+    }
+
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        match &mut self.tls {
+            None => self.stream.write_all(bytes).unwrap(),
+            Some(tls) => rustls::Stream::new(tls, &mut self.stream).write_all(bytes).unwrap(),
+        }
     }
 
     pub(crate) fn send(&mut self, method: &str, target: &str, fields: &[&str], body: &[u8]) -> Response {
@@ -68,8 +94,14 @@ impl Client {
         let mut bytes = request.into_bytes();
         bytes.extend_from_slice(body);
         // The node may answer and close before it has read everything; the answer is what counts.
-        let _ = self.stream.write_all(&bytes);
+        self.offer(&bytes);
         self.response_to(method)
+    }
+
+    /// Everything that still comes until the other side closes.
+    pub(crate) fn drain(&mut self) -> Vec<u8> {
+        while self.read() > 0 {}
+        std::mem::take(&mut self.buffer)
     }
 
     pub(crate) fn response(&mut self) -> Response {
@@ -106,7 +138,11 @@ impl Client {
 
     fn read(&mut self) -> usize {
         let mut piece = vec![0; 64 * 1024];
-        match self.stream.read(&mut piece) {
+        let read = match &mut self.tls {
+            None => self.stream.read(&mut piece),
+            Some(tls) => decrypt(tls, &mut self.stream, &mut piece),
+        };
+        match read {
             Ok(count) => {
                 self.buffer.extend_from_slice(&piece[..count]);
                 count
@@ -119,5 +155,19 @@ impl Client {
     /// Whether the other side has closed, with nothing more to say.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.buffer.is_empty() && self.read() == 0
+    }
+}
+
+/// Reads without writing first, which fails once the other side has closed.
+fn decrypt(tls: &mut rustls::ClientConnection, stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match tls.reader().read(into) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+        if tls.read_tls(stream)? == 0 {
+            return Ok(0);
+        }
+        tls.process_new_packets().map_err(std::io::Error::other)?;
     }
 }

@@ -1,6 +1,7 @@
 //! The answer to a read, the same for every protocol: look up, verify, apply the request's conditions.
 
 use crate::blob::{Envelope, Hit, Kind};
+use crate::http::digest;
 use crate::http::head::{Fields, Head, Method};
 use crate::http::range::{Range, none_match_names};
 use crate::http::reply::{Error, Payload, Reply, Slice};
@@ -10,7 +11,6 @@ use crate::http::service::{Plan, Service};
 use crate::http::voice::Asked;
 use crate::metrics::Outcome;
 use crate::tools::Event;
-use crate::usage::Direction;
 
 /// How a kind is read on a route.
 #[derive(Debug, Clone, Copy)]
@@ -32,17 +32,17 @@ pub(super) fn read(
     namespace: &str,
     key: &[u8],
 ) -> Result<Plan, Error> {
-    read_with(service, head, reading, namespace, key, None)
+    read_with(service, head, reading, namespace, key, Vec::new())
 }
 
-/// The same with one more field on a hit.
+/// The same with more fields on a hit.
 pub(super) fn read_with(
     service: &Service,
     head: &Head<'_>,
     reading: Reading,
     namespace: &str,
     key: &[u8],
-    field: Option<(&'static str, String)>,
+    fields: Vec<(&'static str, String)>,
 ) -> Result<Plan, Error> {
     let found = match service.shared.blobs.find(reading.kind, namespace, key) {
         Ok(found) => found,
@@ -55,6 +55,10 @@ pub(super) fn read_with(
         return Ok(Plan::Reply(reading.miss(service, namespace)));
     };
     let wanted = Wanted::of(head);
+    let fields = Extra {
+        fields,
+        digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+    };
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
     if hit.is_unverified() && looks {
@@ -63,18 +67,33 @@ pub(super) fn read_with(
             reading,
             namespace: namespace.into(),
             wanted: Kept::of(head),
-            field,
+            fields,
         })));
     }
     let reply = reading.answer(service, namespace, hit, &wanted)?;
-    Ok(Plan::Reply(with(reply, field)))
+    Ok(Plan::Reply(fields.on(reply)))
 }
 
-fn with(mut reply: Reply, field: Option<(&'static str, String)>) -> Reply {
-    if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
-        reply.more.extend(field.map(|(name, value)| (name, value.into())));
+/// What is said about a hit beside its length and tag.
+#[derive(Debug)]
+struct Extra {
+    fields: Vec<(&'static str, String)>,
+    /// Of the whole blob.
+    digest: Option<String>,
+}
+
+impl Extra {
+    fn on(self, mut reply: Reply) -> Reply {
+        if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
+            let fields = self.fields.into_iter().map(|(name, value)| (name, value.into()));
+            reply.more.extend(fields);
+        }
+        // A part hashes to something else.
+        if reply.status == 200 {
+            reply.digest = self.digest;
+        }
+        reply
     }
-    reply
 }
 
 impl Reading {
@@ -104,10 +123,7 @@ impl Reading {
         service.shard.read(self.kind, Outcome::Ok, sent);
         service.count(self.route, namespace, Event::Hit, sent);
         if sent > 0 {
-            service
-                .shared
-                .usage
-                .add(Direction::Download, self.kind, namespace, sent);
+            reply.receipt = Some(service.receipt(self.kind, namespace));
         }
         Ok(reply)
     }
@@ -120,7 +136,7 @@ pub struct Unverified {
     reading: Reading,
     namespace: Box<str>,
     wanted: Kept,
-    field: Option<(&'static str, String)>,
+    fields: Extra,
 }
 
 impl Unverified {
@@ -131,7 +147,7 @@ impl Unverified {
             reading,
             namespace,
             wanted,
-            field,
+            fields,
         } = self;
         let failed = |error: Error| {
             service.shard.read(reading.kind, Outcome::Error, 0);
@@ -139,7 +155,7 @@ impl Unverified {
         };
         match tokio::task::spawn_blocking(move || hit.verify()).await {
             Ok(Ok(Some(hit))) => match reading.answer(service, &namespace, hit, &wanted.wanted()) {
-                Ok(reply) => with(reply, field),
+                Ok(reply) => fields.on(reply),
                 Err(error) => failed(error),
             },
             Ok(Ok(None)) => reading.miss(service, &namespace),
