@@ -15,6 +15,8 @@ use crate::proxy::{Fault, Proxy};
 
 /// Longer than any tool takes on a busy machine, Maven's patience with a 503 included.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// What a tool sends after it has ended, it sends at once.
+const UPLOADS: Duration = Duration::from_secs(20);
 const PROJECT: &str = "tiny";
 const WRITER: &str = "a-token-that-may-write-0123456789";
 const READER: &str = "a-token-that-may-read-0123456789";
@@ -86,8 +88,8 @@ impl Stage {
             .with_context(|| format!("{tool} is needed for this test"))?;
         let (home, site) = (tempfile::tempdir()?, tempfile::tempdir()?);
         let tokens = format!(
-            "[[token]]\nname = \"writer\"\nsecret = \"{WRITER}\"\nwrite = [\"default\"]\n\
-             [[token]]\nname = \"reader\"\nsecret = \"{READER}\"\nread = [\"default\"]\n"
+            "[[token]]\nname = \"writer\"\nsecret = \"{WRITER}\"\nwrite = [\"default\", \"default/{PROJECT}\"]\n\
+             [[token]]\nname = \"reader\"\nsecret = \"{READER}\"\nread = [\"default\", \"default/{PROJECT}\"]\n"
         );
         std::fs::write(home.path().join("tokens.toml"), tokens)?;
         let workshop = Workshop::new(kit, site.path(), "first")?;
@@ -131,7 +133,7 @@ impl Stage {
         let proxy = Proxy::start(self.node()?.address, fault).await?;
         let target = Target::new(&proxy.url(), PROJECT).with_token(Some(who.token()));
         let build = self.workshop.build(&target, PATIENCE).await?;
-        let counted = wait::until("the server to count what was sent", wait::PATIENCE, || async {
+        let counted = wait::until("the server to count what was sent", UPLOADS, || async {
             let now = self.counts().await? - before;
             Ok(if now.hits >= at_least.hits && now.stored >= at_least.stored {
                 Look::Done(now)
