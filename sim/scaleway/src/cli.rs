@@ -29,7 +29,7 @@ pub struct Cli {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub pool: u32,
     /// How fast emulated time runs; 0 means only by POST /_sim/clock
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor, allow_negative_numbers = true)]
     pub clock_factor: Factor,
     /// Which ids, passwords and keys there will be
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]

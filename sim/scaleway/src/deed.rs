@@ -393,8 +393,8 @@ impl World {
                 format!("{}-{number}", minis.name)
             };
             let id = self.make_server(ordered, &order, &offer, &name, &os);
-            self.apple.servers.change(now, &id, |server| {
-                server.status = Status::Ready;
+            // As old as the order itself, so that lists that lag have it too.
+            self.apple.servers.change(ordered, &id, |server| {
                 server.delivered = true;
                 server.passwords = minis.passwords;
                 server.vpc_status = if minis.vpc {

@@ -75,10 +75,8 @@ impl<T: Row> Table<T> {
     /// The rows as they were at `moment`.
     pub(crate) fn as_of(&self, moment: Timestamp) -> Vec<&T> {
         let mut view: BTreeMap<&Id, &T> = self.rows.iter().collect();
-        for (at, id, before) in self.past.iter().rev() {
-            if *at <= moment {
-                break;
-            }
+        // All of them: a change may be recorded later than it happened, as that of a server made with an age.
+        for (_, id, before) in self.past.iter().rev().filter(|(at, ..)| *at > moment) {
             match before {
                 Some(row) => view.insert(id, row),
                 None => view.remove(id),
