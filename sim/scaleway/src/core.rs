@@ -244,7 +244,7 @@ impl State {
         if self.too_fast(entry.access_key.as_deref()) {
             return Outcome::Reply(too_many(1));
         }
-        let struck = self.faults.strike(call);
+        let struck = self.faults.strike(call, entry.access_key.as_deref());
         entry.fault = struck.as_ref().map(|(id, ..)| *id);
         let before = struck
             .as_ref()

@@ -29,7 +29,7 @@ pub enum Act {
         /// Seconds.
         retry_after: u64,
     },
-    /// An answer with this status, 500 and up, and a body that is not JSON, as gateways send it.
+    /// An answer with this status and a body that is not JSON, as gateways send it.
     Status(u16),
     /// The connection ends without an answer.
     Cut,
@@ -46,6 +46,9 @@ pub struct Fault {
     /// The method, for example `PATCH`; none means any.
     #[serde(default)]
     pub method: Option<String>,
+    /// Only calls with this access key: one of two replicas; none means anybody's.
+    #[serde(default)]
+    pub access_key: Option<String>,
     /// The path. `*` stands for one piece of it, `**` at the end for the rest.
     pub path: String,
     /// Matching calls that pass first.
@@ -72,11 +75,37 @@ impl Fault {
     pub fn new(method: &str, path: &str, act: Act) -> Self {
         Self {
             method: Some(method.to_owned()),
-            path: path.to_owned(),
+            ..Self::any(act)
+        }
+        .at(path)
+    }
+
+    /// A fault that strikes the next call, whatever it is. With [`Fault::skip`] that is the n-th call of a whole scenario.
+    pub fn any(act: Act) -> Self {
+        Self {
+            method: None,
+            access_key: None,
+            path: "/**".to_owned(),
             skip: 0,
             times: Some(1),
             when: When::BeforeEffect,
             act,
+        }
+    }
+
+    fn at(self, path: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            ..self
+        }
+    }
+
+    /// Strikes only calls with this access key.
+    #[must_use]
+    pub fn only_key(self, access_key: &str) -> Self {
+        Self {
+            access_key: Some(access_key.to_owned()),
+            ..self
         }
     }
 
@@ -110,7 +139,10 @@ impl Fault {
         }
     }
 
-    fn matches(&self, call: &Call) -> bool {
+    fn matches(&self, call: &Call, key: Option<&str>) -> bool {
+        if self.access_key.is_some() && self.access_key.as_deref() != key {
+            return false;
+        }
         let method = self.method.as_deref();
         method.is_none_or(|method| call.method.as_str().eq_ignore_ascii_case(method)) && glob(&self.path, &call.path)
     }
@@ -157,9 +189,9 @@ impl Faults {
     }
 
     /// The fault that strikes this call. Of several the oldest strikes, but each that matches counts the call.
-    pub(crate) fn strike(&mut self, call: &Call) -> Option<(FaultId, When, Act)> {
+    pub(crate) fn strike(&mut self, call: &Call, key: Option<&str>) -> Option<(FaultId, When, Act)> {
         let mut struck = None;
-        for (id, fault) in self.waiting.iter_mut().filter(|(_, fault)| fault.matches(call)) {
+        for (id, fault) in self.waiting.iter_mut().filter(|(_, fault)| fault.matches(call, key)) {
             if fault.skip > 0 {
                 fault.skip -= 1;
             } else if struck.is_none() {
@@ -256,7 +288,9 @@ mod tests {
     fn a_fault_strikes_after_it_let_some_pass_and_as_often_as_told() {
         let mut faults = Faults::default();
         faults.add(Fault::new("GET", "/x", Act::Cut).skip(2).times(2));
-        let struck: Vec<bool> = (0..6).map(|_| faults.strike(&call("GET", "/x")).is_some()).collect();
+        let struck: Vec<bool> = (0..6)
+            .map(|_| faults.strike(&call("GET", "/x"), None).is_some())
+            .collect();
         assert_eq!(struck, [false, false, true, true, false, false]);
         assert!(faults.all().is_empty());
     }
@@ -265,8 +299,8 @@ mod tests {
     fn other_methods_and_paths_are_not_counted() {
         let mut faults = Faults::default();
         faults.add(Fault::new("GET", "/x", Act::Cut));
-        assert!(faults.strike(&call("POST", "/x")).is_none());
-        assert!(faults.strike(&call("GET", "/y")).is_none());
-        assert!(faults.strike(&call("GET", "/x")).is_some());
+        assert!(faults.strike(&call("POST", "/x"), None).is_none());
+        assert!(faults.strike(&call("GET", "/y"), None).is_none());
+        assert!(faults.strike(&call("GET", "/x"), None).is_some());
     }
 }

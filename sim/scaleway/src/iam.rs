@@ -166,8 +166,7 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
     if order.ends_with("desc") {
         found.reverse();
     }
-    let shown: Vec<Value> = found.into_iter().map(SshKey::wire).collect();
-    Ok(page.reply("ssh_keys", &shown))
+    Ok(page.reply("ssh_keys", &found, |key| key.wire()))
 }
 
 /// POST `/ssh-keys`

@@ -246,6 +246,5 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
             .then_with(|| a.resource_id.cmp(&b.resource_id))
             .then_with(|| b.address.is_ipv6().cmp(&a.address.is_ipv6()))
     });
-    let shown: Vec<Value> = found.into_iter().map(|address| world.show_address(address)).collect();
-    Ok(page.reply("ips", &shown))
+    Ok(page.reply("ips", &found, |address| world.show_address(address)))
 }

@@ -35,13 +35,13 @@ impl Page {
         }
     }
 
-    /// The answer: this page of `items` under `name`, and how many there are in all.
-    pub(crate) fn reply(self, name: &str, items: &[Value]) -> Reply {
+    /// The answer: this page of `items` under `name`, and how many there are in all. Only what is on the page is drawn.
+    pub(crate) fn reply<T>(self, name: &str, items: &[T], draw: impl Fn(&T) -> Value) -> Reply {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
         let skipped = usize::try_from(self.number.saturating_sub(1))
             .unwrap_or(usize::MAX)
             .saturating_mul(size);
-        let page: Vec<&Value> = items.iter().skip(skipped).take(size).collect();
+        let page: Vec<Value> = items.iter().skip(skipped).take(size).map(draw).collect();
         Reply::ok(json!({ name: page, "total_count": items.len() }))
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn pages_count_from_one_and_end_empty() {
         let all: Vec<Value> = (0..5).map(Value::from).collect();
-        let page = |query: &str| last(Query::new(query), None).map(|page| items(&page.reply("x", &all)));
+        let page = |query: &str| last(Query::new(query), None).map(|page| items(&page.reply("x", &all, Value::clone)));
         assert_eq!(page("page_size=2"), Ok(vec![0, 1]));
         assert_eq!(page("page_size=2&page=3"), Ok(vec![4]));
         assert_eq!(page("page_size=2&page=4"), Ok(vec![]));
@@ -85,6 +85,6 @@ mod tests {
     fn a_cap_makes_pages_smaller_than_asked_for() {
         let all: Vec<Value> = (0..3).map(Value::from).collect();
         let page = last(Query::new("page_size=100&page=2"), Some(1)).unwrap();
-        assert_eq!(items(&page.reply("x", &all)), vec![1]);
+        assert_eq!(items(&page.reply("x", &all, Value::clone)), vec![1]);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Result<Reply,
             products.push(product(&offer.name, "hour", offered_in, offer.hourly));
         }
     }
-    Ok(page.reply("products", &products))
+    Ok(page.reply("products", &products, Value::clone))
 }
 
 fn product(server_type: &str, unit: &str, zone: &Zone, price: MicroEuro) -> Value {

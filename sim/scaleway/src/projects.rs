@@ -62,8 +62,7 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
     if order.ends_with("desc") {
         found.reverse();
     }
-    let shown: Vec<Value> = found.into_iter().map(wire).collect();
-    Ok(page.reply("projects", &shown))
+    Ok(page.reply("projects", &found, |project| wire(project)))
 }
 
 fn wire(project: &Project) -> Value {

@@ -228,8 +228,7 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
     if order.ends_with("desc") {
         found.reverse();
     }
-    let shown: Vec<Value> = found.into_iter().map(PrivateNetwork::wire).collect();
-    Ok(page.reply("private_networks", &shown))
+    Ok(page.reply("private_networks", &found, |network| network.wire()))
 }
 
 /// POST `/private-networks`
@@ -401,5 +400,5 @@ fn list_vpcs(world: &World, caller: &Caller, region: &Region, call: &Call) -> Re
             })
         })
         .collect();
-    Ok(page.reply("vpcs", &shown))
+    Ok(page.reply("vpcs", &shown, Value::clone))
 }

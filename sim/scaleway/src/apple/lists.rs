@@ -23,8 +23,7 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
     if order == "created_at_desc" {
         found.reverse();
     }
-    let shown: Vec<Value> = found.into_iter().map(|server| world.show(server, caller.now)).collect();
-    Ok(page.reply("servers", &shown))
+    Ok(page.reply("servers", &found, |server| world.show(server, caller.now)))
 }
 
 /// GET `/os`: `name` is a prefix, retired images are missing.
@@ -47,8 +46,7 @@ pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    let shown: Vec<Value> = found.into_iter().map(|os| os.wire(zone)).collect();
-    Ok(page.reply("os", &shown))
+    Ok(page.reply("os", &found, |os| os.wire(zone)))
 }
 
 /// GET `/os/{id}`: a retired image can still be looked at.

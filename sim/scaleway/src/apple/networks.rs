@@ -350,6 +350,5 @@ pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> 
     if order.ends_with("desc") {
         found.reverse();
     }
-    let shown: Vec<Value> = found.into_iter().map(Attachment::wire).collect();
-    Ok(page.reply("server_private_networks", &shown))
+    Ok(page.reply("server_private_networks", &found, |attachment| attachment.wire()))
 }

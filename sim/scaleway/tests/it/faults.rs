@@ -168,3 +168,30 @@ async fn the_journal_has_every_call_with_its_fate_and_no_secret() {
     assert!(!text.contains(russet_sim_scaleway::DEFAULT_SECRET_KEY), "{text}");
     assert!(text.contains(russet_sim_scaleway::DEFAULT_ACCESS_KEY));
 }
+
+/// What a crash suite does: strike the n-th call of a scenario, whatever it is, and only one of two replicas.
+#[tokio::test]
+async fn any_call_of_one_key_can_be_struck_by_its_number() {
+    let mut api = Api::start().await;
+    let id = api.mini("m");
+    let other = Deed::AddKey {
+        access_key: "SCWOTHER".to_owned(),
+        secret_key: "other".to_owned(),
+        organization_id: None,
+        projects: None,
+        permission_sets: russet_sim_scaleway::PermissionSet::PROVIDER.into(),
+        expires_at: None,
+    };
+    api.handle().perform(other).unwrap();
+    api.handle()
+        .inject(Fault::any(Act::Status(500)).skip(2).only_key("SCWOTHER"));
+    for _ in 0..5 {
+        assert_eq!(api.get(&server(&id)).await.status, 200, "not the key that is struck");
+    }
+    api.use_token(Some("other"));
+    let first = api.get(&format!("{APPLE}/servers")).await.status;
+    let second = api.patch(&server(&id), json!({"name": "x"})).await.status;
+    let third = api.delete(&server(&id)).await.status;
+    assert_eq!([first, second, third], [200, 200, 500]);
+    assert_eq!(api.server(&id).await["name"], "x");
+}
