@@ -15,8 +15,8 @@
 //! Nothing here is shared with our client of the same API: both were written from the same facts, and that they
 //! understand each other proves something.
 //!
-//! A further product is a file like [`mod@vpc`]: its state in [`world::World`], its paths in `World::answer`, its permission
-//! sets in [`account`], its lines on the bill.
+//! A further product is a file like `vpc.rs`: its state in `World`, its paths in `World::answer`, its permission sets in
+//! `account.rs`, its lines on the bill. Until it is there its paths answer 501 `not_emulated`.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
