@@ -17,7 +17,7 @@ pub struct Factor(f64);
 pub struct BadFactor(f64);
 
 impl Factor {
-    /// Emulated time moves only by [`Clock::advance`].
+    /// Emulated time moves only by [`crate::Handle::advance`].
     pub const MANUAL: Self = Self(0.0);
     /// As fast as real time.
     pub const REAL: Self = Self(1.0);
