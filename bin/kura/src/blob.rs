@@ -3,10 +3,12 @@
 mod buffer;
 mod envelope;
 mod error;
+mod pace;
 mod tag;
 
 pub use envelope::Envelope;
 pub use error::{Class, Error};
+pub use pace::Pace;
 pub use tag::Tag;
 
 use crate::config::Durability;
@@ -289,6 +291,7 @@ impl Writer {
 #[derive(Debug, Clone)]
 pub struct Blobs {
     store: Store,
+    pace: Pace,
 }
 
 impl Blobs {
@@ -306,7 +309,10 @@ impl Blobs {
             ..segstore::Options::new(capacity)
         };
         let store = Store::open(data_dir.join("store"), options).map_err(Error::from)?;
-        Ok(Self { store })
+        Ok(Self {
+            store,
+            pace: Pace::default(),
+        })
     }
 
     /// Looks a blob up. Small ones come with their bytes.
@@ -412,6 +418,11 @@ impl Blobs {
         Ok(self.store.scrub(budget)?.damaged)
     }
 
+    /// How fast the disk takes streamed bytes.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     /// A sync failed: only a restart helps.
     pub fn is_poisoned(&self) -> bool {
         self.store.stats().state == segstore::State::Poisoned
@@ -453,6 +464,11 @@ impl Blobs {
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         let stats = self.store.stats();
         vec![
+            (
+                "store_moved_writes_total_total",
+                "Pieces of streamed bodies written by another thread, because the disk was slow.",
+                self.pace.moved(),
+            ),
             (
                 "segment_fsyncs_total_total",
                 "Group commits that were synced.",

@@ -242,8 +242,8 @@ impl Service {
             if length > limit {
                 return Err(too_large());
             }
-            writer.write(chunk)?;
             checking.update(chunk);
+            writer = shared.blobs.pace().write(writer, chunk).await?;
             body.consume(count);
         }
         // A writer that is dropped leaves nothing behind.
