@@ -23,6 +23,7 @@ mod controller_reconnect;
 mod controller_scale;
 mod crd_chart;
 mod harness;
+mod kura_crash;
 mod linux_node;
 mod sample;
 mod scenarios;
