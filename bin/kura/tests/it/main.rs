@@ -9,6 +9,7 @@
 
 mod bazel;
 mod blobs;
+mod cacheprog;
 mod digests;
 mod doors;
 mod engine;
@@ -18,8 +19,10 @@ mod modules;
 mod node;
 mod operations;
 mod poisoning;
+mod sink;
 mod small_protocols;
 mod smuggling;
+mod telling;
 mod tools;
 mod trust;
 mod turborepo;

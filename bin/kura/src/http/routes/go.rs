@@ -17,6 +17,7 @@ use crate::http::reply::{Error, Reply};
 use crate::http::route::Route;
 use crate::http::service::{Plan, Service};
 use crate::metrics::Outcome;
+use crate::multipart::unix_ms;
 use crate::tools::Event;
 use russet_identity::Scope;
 use std::fmt::Write as _;
@@ -24,8 +25,11 @@ use std::fmt::Write as _;
 const PROTOCOL: Protocol = Protocol::tool(Route::Go, Kind::Go);
 /// The field that carries an output id.
 pub const OUTPUT_ID: &str = "x-kura-output-id";
-/// Format of an entry: this byte, then the output id.
+/// The field that says when an action was stored, in Unix milliseconds.
+pub const STORED_MS: &str = "x-kura-stored-ms";
+/// Format of an entry: this byte, the output id, and the time.
 const VERSION: u8 = 1;
+const ENTRY: usize = 1 + 32 + 8;
 
 /// What an action produced.
 #[derive(Debug)]
@@ -75,17 +79,15 @@ fn read(service: &Service, head: &Head<'_>, namespace: &str, action: &[u8; 32]) 
             return Err(error.into());
         }
     };
-    let mut bytes = [0; 33];
-    let id = match entry {
+    let mut bytes = [0; ENTRY];
+    let parsed = match entry {
         Some(entry) if entry.length() == bytes.len() as u64 => {
             entry.read_at(0, &mut bytes)?;
-            bytes
-                .split_first_chunk::<1>()
-                .filter(|(version, _)| **version == [VERSION])
+            parse(&bytes)
         }
         _ => None,
     };
-    let Some(id) = id.and_then(|(_, id)| <[u8; 32]>::try_from(id).ok()) else {
+    let Some((id, stored)) = parsed else {
         service.shard.read(Kind::Go, Outcome::Known, 0);
         service.count(Route::Go, namespace, Event::Miss, 0);
         return Ok(Plan::Reply(Reply::missing(ARTIFACT_MISSING)));
@@ -97,15 +99,15 @@ fn read(service: &Service, head: &Head<'_>, namespace: &str, action: &[u8; 32]) 
         missing: ARTIFACT_MISSING,
         enveloped: false,
     };
-    let field = (OUTPUT_ID, hex(&id));
-    read_with(
-        service,
-        head,
-        reading,
-        namespace,
-        &action::key(SHA256, &id),
-        Some(field),
-    )
+    let fields = vec![(OUTPUT_ID, hex(&id)), (STORED_MS, stored.to_string())];
+    read_with(service, head, reading, namespace, &action::key(SHA256, &id), fields)
+}
+
+fn parse(bytes: &[u8; ENTRY]) -> Option<([u8; 32], u64)> {
+    let (version, rest) = bytes.split_first()?;
+    let (id, time) = rest.split_first_chunk::<32>()?;
+    let time = u64::from_le_bytes(time.try_into().ok()?);
+    (*version == VERSION).then_some((*id, time))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -121,6 +123,7 @@ pub(in crate::http) async fn store<B: Body>(service: &Service, output: Output, b
     service.take_blob(blob, body).await?;
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&id);
+    bytes.extend_from_slice(&unix_ms().to_le_bytes());
     let digest = Digest { hash: id, size: 1 };
     let reference = digest.target(&entry.namespace);
     let length = bytes.len() as u64;

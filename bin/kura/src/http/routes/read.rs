@@ -2,6 +2,7 @@
 
 use crate::blob::{Envelope, Hit, Kind};
 use crate::http::digest;
+use crate::http::egress::Receipt;
 use crate::http::head::{Fields, Head, Method};
 use crate::http::range::{Range, none_match_names};
 use crate::http::reply::{Error, Payload, Reply, Slice};
@@ -32,17 +33,17 @@ pub(super) fn read(
     namespace: &str,
     key: &[u8],
 ) -> Result<Plan, Error> {
-    read_with(service, head, reading, namespace, key, None)
+    read_with(service, head, reading, namespace, key, Vec::new())
 }
 
-/// The same with one more field on a hit.
+/// The same with more fields on a hit.
 pub(super) fn read_with(
     service: &Service,
     head: &Head<'_>,
     reading: Reading,
     namespace: &str,
     key: &[u8],
-    field: Option<(&'static str, String)>,
+    fields: Vec<(&'static str, String)>,
 ) -> Result<Plan, Error> {
     let found = match service.shared.blobs.find(reading.kind, namespace, key) {
         Ok(found) => found,
@@ -56,8 +57,9 @@ pub(super) fn read_with(
     };
     let wanted = Wanted::of(head);
     let fields = Extra {
-        field,
+        fields,
         digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+        receipt: service.receipt(reading.kind, namespace, key),
     };
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
@@ -77,15 +79,21 @@ pub(super) fn read_with(
 /// What is said about a hit beside its length and tag.
 #[derive(Debug)]
 struct Extra {
-    field: Option<(&'static str, String)>,
+    fields: Vec<(&'static str, String)>,
     /// Of the whole blob.
     digest: Option<String>,
+    /// For who is told when bytes have left.
+    receipt: Receipt,
 }
 
 impl Extra {
     fn on(self, mut reply: Reply) -> Reply {
         if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
-            reply.more.extend(self.field.map(|(name, value)| (name, value.into())));
+            let fields = self.fields.into_iter().map(|(name, value)| (name, value.into()));
+            reply.more.extend(fields);
+        }
+        if matches!(&reply.payload, Payload::Blob(slice) if !slice.described_only && slice.length > 0) {
+            reply.receipt = Some(self.receipt);
         }
         // A part hashes to something else.
         if reply.status == 200 {
@@ -121,9 +129,6 @@ impl Reading {
         };
         service.shard.read(self.kind, Outcome::Ok, sent);
         service.count(self.route, namespace, Event::Hit, sent);
-        if sent > 0 {
-            reply.receipt = Some(service.receipt(self.kind, namespace));
-        }
         Ok(reply)
     }
 }
