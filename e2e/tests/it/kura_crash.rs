@@ -132,7 +132,11 @@ async fn what_was_acknowledged_survives_four_kills_under_load() -> Result<()> {
         until("enough writes to be acknowledged", PATIENCE, || async {
             node.alive()?;
             let count = ledger.acknowledged.load(Ordering::Relaxed);
-            Ok(if count >= wanted { Look::Done(()) } else { Look::not_yet(count) })
+            Ok(if count >= wanted {
+                Look::Done(())
+            } else {
+                Look::not_yet(count)
+            })
         })
         .await?;
         node.kill().await?;

@@ -14,6 +14,7 @@
 mod api_examples;
 mod api_fixtures;
 mod capi_contract;
+mod conformance_document;
 mod conformance_http;
 mod controller_apply;
 mod controller_crds;

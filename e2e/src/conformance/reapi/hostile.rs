@@ -142,7 +142,11 @@ async fn unknown_method(target: &Target) -> Result<()> {
 
 async fn oversized(target: &Target) -> Result<()> {
     let limit = usize::try_from(target.capabilities().await?.max_batch_total_size_bytes).unwrap_or_default();
-    let beyond = if limit == 0 { usize::MAX } else { limit.saturating_mul(4) };
+    let beyond = if limit == 0 {
+        usize::MAX
+    } else {
+        limit.saturating_mul(4)
+    };
     let body = target.body(beyond.clamp(16 << 20, 72 << 20));
     let update = Update {
         digest: Some(digest(&body)),
