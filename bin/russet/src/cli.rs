@@ -82,6 +82,8 @@ pub enum Command {
     Kubectl(Kubectl),
     /// Obtain and list the real parts: etcd, kube-apiserver, Cluster API core, Helm, …
     Parts(Parts),
+    /// Try the build cache with a real build tool
+    Cache(Cache),
     /// Replay an incident of the past with real parts, and see that it cannot happen again
     Replay(Replay),
     /// Show versions: russet and every pinned part
@@ -276,6 +278,74 @@ pub enum PartsAction {
 }
 
 #[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet cache try gradle           a tiny Gradle build, twice; the second takes everything from the cache
+  russet cache try --list           which tools can be tried, and what each speaks")]
+pub struct Cache {
+    #[command(subcommand)]
+    pub action: CacheAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CacheAction {
+    /// Build a tiny real project twice with a real tool, and show what the cache saved
+    Try(Try),
+}
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet cache try gradle                    against the cache of the running `russet up`
+  russet cache try gradle --start            against a cache that lives as long as this command
+  russet cache try bazel --url http://cache.example:4000 --project ios
+  russet cache try --all --start             every tool, one after the other
+  russet cache try --list
+
+The tool is obtained from its registry at a pinned version, into russet's cache folder; nothing is installed on the system.
+Both builds start without any local state, so what the second one need not do, the cache did.
+A cache that asks for a token gets the one in RUSSET_CACHE_TOKEN.
+Exits with 1 when a build fails or the second one took nothing from the cache.")]
+pub struct Try {
+    /// Name of the tool, as `--list` shows it
+    #[arg(required_unless_present_any = ["list", "all"], conflicts_with_all = ["list", "all"])]
+    pub tool: Option<String>,
+
+    /// List the tools
+    #[arg(long)]
+    pub list: bool,
+
+    /// Try every tool
+    #[arg(long, conflicts_with = "list")]
+    pub all: bool,
+
+    /// URL of the cache (that of the running `russet up` if not given)
+    #[arg(long, value_name = "URL", value_parser = cache_url)]
+    pub url: Option<String>,
+
+    /// Start a cache for this command alone
+    #[arg(long, conflicts_with = "url")]
+    pub start: bool,
+
+    /// Project in the cache
+    #[arg(long, value_name = "NAME", default_value = "russet-try", value_parser = project_name)]
+    pub project: String,
+
+    /// Show what the tool printed
+    #[arg(long)]
+    pub output: bool,
+
+    /// How long one build may take
+    #[arg(long, value_name = "TIME", default_value = "3m", value_parser = duration)]
+    pub timeout: Duration,
+
+    #[command(flatten)]
+    pub dir: Dir,
+}
+
+#[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
@@ -331,6 +401,34 @@ fn duration(text: &str) -> Result<Duration, String> {
     match number.checked_mul(unit) {
         Some(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         _ => Err(format!("`{text}` is out of range; between 1s and 24h")),
+    }
+}
+
+/// A server's root. Credentials in it would end up in argument lists and logs.
+fn cache_url(text: &str) -> Result<String, String> {
+    let rest = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    match rest {
+        Some(rest) if rest.contains('@') => {
+            Err("a URL with credentials is visible to everybody; put the token into RUSSET_CACHE_TOKEN".to_owned())
+        }
+        Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ => Err(format!(
+            "`{text}` is not a URL of a cache; write for example http://127.0.0.1:4000"
+        )),
+    }
+}
+
+/// One segment of a path, without anything that would have to be escaped.
+fn project_name(text: &str) -> Result<String, String> {
+    let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !text.is_empty() && text.chars().all(usable) && !text.starts_with('.') {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a project; use letters, digits, -, _ and ."))
     }
 }
 
@@ -398,6 +496,21 @@ mod tests {
         assert_eq!(duration("1h"), Ok(Duration::from_hours(1)));
         for wrong in ["", "m", "5 m", "-5s", "0s", "9d", "99999999999999999999h", "25h"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cache_is_named_by_a_plain_url() {
+        assert_eq!(
+            cache_url("http://127.0.0.1:4000/"),
+            Ok("http://127.0.0.1:4000".to_owned())
+        );
+        for wrong in ["127.0.0.1:4000", "ftp://x", "http://", "http://u:p@x", "http://a b"] {
+            assert!(cache_url(wrong).is_err(), "{wrong}");
+        }
+        assert!(project_name("ios-app").is_ok());
+        for wrong in ["", "a/b", "..", "a b", "a%2fb"] {
+            assert!(project_name(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the process takes from its surroundings: the environment, the working directory, the terminal. Read here, once.
 
 use crate::table::Colour;
+use russet_telemetry::Secret;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -34,6 +35,12 @@ impl Surroundings {
             stderr: stream(io::stderr().is_terminal()),
         })
     }
+}
+
+/// The token `russet cache try` shows to a cache: from the environment, since arguments are world-readable.
+pub fn cache_token() -> Option<Secret<String>> {
+    let token = std::env::var_os("RUSSET_CACHE_TOKEN")?.into_string().ok()?;
+    (!token.is_empty()).then(|| Secret::new(token))
 }
 
 /// <https://no-color.org>: set and not empty means no colour.

@@ -19,6 +19,7 @@ pub mod suggest;
 pub mod table;
 pub mod up;
 
+mod cache;
 mod down;
 mod kubectl;
 mod logs;
@@ -42,6 +43,7 @@ pub async fn run(cli: Cli, surroundings: &Surroundings) -> Result<Exit> {
         Command::Logs(args) => logs::logs(&args, surroundings).await,
         Command::Kubectl(args) => kubectl::kubectl(&args, surroundings).await,
         Command::Parts(args) => parts::parts(&args, surroundings).await,
+        Command::Cache(args) => cache::cache(&args, surroundings).await,
         Command::Replay(args) => replay::replay(&args, surroundings).await,
         Command::Version(args) => version::version(&args, surroundings),
         Command::Completions(args) => {

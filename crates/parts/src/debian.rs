@@ -6,15 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tokio::process::Command;
-
 use crate::{
     Activity, Error, Options, Origin, Part, Progress, SourceError,
     attempt::Failure,
     cache::{self, Cache},
+    command::{run, text},
     download::blocking,
-    golang,
     manifest::Debian,
+    tree,
 };
 
 pub(crate) async fn unpack(
@@ -41,7 +40,12 @@ pub(crate) async fn unpack(
         },
     );
     let staging = cache.stage(part)?;
-    download(options, part, &apt, &source.packages, staging.path(), progress).await?;
+    let packages = if source.tree {
+        with_dependencies(options, part, &apt, &source.packages, staging.path(), progress).await?
+    } else {
+        source.packages.clone()
+    };
+    download(options, part, &apt, &packages, staging.path(), progress).await?;
 
     let root = staging.path().join("root");
     let mut versions = Vec::new();
@@ -73,11 +77,15 @@ pub(crate) async fn unpack(
         .and_then(|name| versions.iter().find(|(package, _)| package == name))
         .map_or_else(|| part.version.clone(), |(_, version)| version.clone());
 
+    if source.tree {
+        let root = root.clone();
+        blocking(move || tree::mend(&root)).await?;
+    }
     for tool in tools {
         let Some(inside) = source.paths.get(*tool) else {
             continue;
         };
-        let from = root.join(inside);
+        let from = tree::inside(&root, inside);
         let package = source.packages.join(", ");
         if !from.exists() {
             return Err(SourceError::NotInside {
@@ -88,9 +96,12 @@ pub(crate) async fn unpack(
         }
         let staged = staging.path().join(format!("{tool}.staged"));
         let (cache, part, tool, version) = (cache.clone(), part.clone(), (*tool).to_owned(), version.clone());
+        let inside = inside.clone();
         blocking(move || {
-            // Copied, not moved: two tools of a package may be links to one file.
-            if from.is_dir() {
+            // Copied, not moved: two tools of a package may be links to one file. A whole tree keeps its links.
+            if inside == "." {
+                fs::rename(&from, &staged).map_err(Error::io("move", &from))?;
+            } else if from.is_dir() {
                 cache::copy_folder(&from, &staged)?;
             } else {
                 fs::copy(&from, &staged).map_err(Error::io("copy", &from))?;
@@ -109,7 +120,30 @@ pub(crate) async fn unpack(
     Ok(())
 }
 
-/// Fresh containers come without package lists; as root they can be had.
+/// The packages and what they need that is not installed, as apt would install it. Simulated: that needs no rights and changes nothing.
+async fn with_dependencies(
+    options: &Options,
+    part: &Part,
+    apt: &Path,
+    packages: &[String],
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<Vec<String>, Failure> {
+    let mut args = vec!["-qq", "install", "--simulate", "--no-install-recommends", "--reinstall"];
+    args.extend(packages.iter().map(String::as_str));
+    let simulated = with_fresh_lists(options, part, apt, &args, folder, progress).await?;
+    Ok(installed_by(&simulated))
+}
+
+/// The names in the `Inst` lines of a simulation.
+fn installed_by(simulated: &str) -> Vec<String> {
+    simulated
+        .lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
 async fn download(
     options: &Options,
     part: &Part,
@@ -120,57 +154,30 @@ async fn download(
 ) -> Result<(), Failure> {
     let mut args = vec!["-qq", "download"];
     args.extend(packages.iter().map(String::as_str));
-    let first = run(options, part, apt, &args, folder, progress).await;
-    let Err(Failure::Next(_)) = first else {
-        return first.map(drop);
-    };
-    if !rustix::process::geteuid().is_root() {
-        return first.map(drop);
-    }
-    progress.note(
-        &part.name,
-        "apt-get download failed; updating the package lists and trying once more",
-    );
-    run(options, part, apt, &["-qq", "update"], folder, progress).await?;
-    run(options, part, apt, &args, folder, progress).await.map(drop)
+    with_fresh_lists(options, part, apt, &args, folder, progress)
+        .await
+        .map(drop)
 }
 
-async fn run(
+/// Fresh containers come without package lists; as root they can be had.
+async fn with_fresh_lists(
     options: &Options,
     part: &Part,
-    program: &Path,
+    apt: &Path,
     args: &[&str],
     folder: &Path,
     progress: &dyn Progress,
 ) -> Result<String, Failure> {
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let shown = format!(
-        "{name} {}",
-        args.iter().find(|arg| **arg != "-qq").copied().unwrap_or_default()
-    );
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .current_dir(folder)
-        .env("PATH", options.path())
-        .env("LC_ALL", "C")
-        .env("DEBIAN_FRONTEND", "noninteractive");
-    let (status, stdout, tail) = golang::stream(command, |line| progress.advance(&part.name, 0, line))
-        .await
-        .map_err(|source| SourceError::Spawn {
-            command: shown.clone(),
-            source,
-        })?;
-    if status.success() {
-        Ok(stdout)
-    } else {
-        Err(SourceError::Command {
-            command: shown,
-            status,
-            tail,
-        }
-        .into())
+    let first = run(options, part, apt, args, folder, progress).await;
+    if !matches!(first, Err(Failure::Next(_))) || !rustix::process::geteuid().is_root() {
+        return first;
     }
+    progress.note(
+        &part.name,
+        "apt-get failed; updating the package lists and trying once more",
+    );
+    run(options, part, apt, &["-qq", "update"], folder, progress).await?;
+    run(options, part, apt, args, folder, progress).await
 }
 
 fn debs(folder: &Path) -> Result<Vec<PathBuf>, Error> {
@@ -196,13 +203,15 @@ fn described_package(text: &str) -> Option<(String, String)> {
     Some((field("Package:")?, field("Version:")?))
 }
 
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_simulation_names_what_would_be_installed() {
+        let text = "NOTE: simulation\nInst libx-java (1.0-1 Debian:12 [all])\nInst gradle [4.4.1-13] (4.4.1-18 Debian:12 [all])\nConf gradle (4.4.1-18)\n";
+        assert_eq!(installed_by(text), ["libx-java", "gradle"]);
+    }
 
     #[test]
     fn the_fields_of_a_package_are_read() {

@@ -83,6 +83,9 @@ impl fmt::Display for Unobtainable {
             let source = match attempt.origin {
                 Origin::Release => "the official release",
                 Origin::Debian => "the distribution's package",
+                Origin::Npm => "the npm registry",
+                Origin::Pypi => "the Python registry",
+                Origin::Maven => "the Maven registry",
                 Origin::Go => "a build with Go",
                 Origin::Given => "the given folders",
                 Origin::System => "this system",
@@ -170,6 +173,12 @@ pub enum SourceError {
 
     #[error("this system has no {command}; it is not a Debian or one of its relatives")]
     NotDebian { command: &'static str },
+
+    #[error("no `{command}` command on the PATH ({comes_with} brings it)")]
+    NoCommand {
+        command: &'static str,
+        comes_with: &'static str,
+    },
 
     #[error("{from} does not contain {what}")]
     NotInside { from: String, what: String },

@@ -8,6 +8,7 @@
 //!                                                      └─ no: lock the part, look again, then
 //!                                                         release download ─┐
 //!                                                         package unpacked ─┼─► staged ─► cache ─► receipt ─► path
+//!                                                         npm, pip, Maven  ─┤
 //!                                                         go build         ─┘
 //! ```
 //!
@@ -15,8 +16,9 @@
 //! 1. A cached tool is used only if its receipt, written last and by rename, matches it. A builder killed at any point leaves at
 //!    worst a file without a receipt, which the next one replaces. ([`receipt`])
 //! 2. A part is built by one process at a time; the others wait and then use the result. ([`lock`])
-//! 3. Nothing is installed on the system and nothing outside the cache folder is written, the Go toolchain's own caches apart.
-//! 4. A download is used only after its published checksum matched. A Go build is fixed by the embedded go.sum.
+//! 3. Nothing is installed on the system and nothing outside the cache folder is written, the own caches of Go, npm and pip apart.
+//! 4. A download is used only after its published checksum matched. A Go build is fixed by the embedded go.sum, an npm package by
+//!    its lock file, a Python one by its digest.
 //! 5. What was tried, and why it failed, is never lost: the final error lists it with the ways out. ([`error`])
 //!
 //! The cache folder:
@@ -32,6 +34,7 @@
 mod archive;
 mod attempt;
 mod cache;
+mod command;
 mod config;
 mod debian;
 mod download;
@@ -45,10 +48,12 @@ mod manifest;
 mod platform;
 mod progress;
 pub mod receipt;
+mod registry;
 mod space;
 mod status;
 mod store;
 mod tools;
+mod tree;
 
 pub use crate::{
     config::{Options, default_cache_dir},

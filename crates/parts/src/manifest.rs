@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, platform::Platform};
 
-/// Go modules that come with the manifest: module name to its files (name, content).
+/// Modules that come with the manifest, of Go or npm: module name to its files (name, content).
 pub type Modules = BTreeMap<String, Vec<(String, String)>>;
 
 macro_rules! module {
@@ -61,6 +61,9 @@ pub struct Part {
     pub(crate) release: Option<Release>,
     pub(crate) go: Option<Go>,
     pub(crate) debian: Option<Debian>,
+    pub(crate) npm: Option<Npm>,
+    pub(crate) pypi: Option<Pypi>,
+    pub(crate) maven: Option<Maven>,
     pub(crate) system: Option<System>,
 }
 
@@ -135,6 +138,42 @@ pub(crate) struct Debian {
     pub(crate) packages: Vec<String>,
     /// Tool to its path inside the packages.
     pub(crate) paths: BTreeMap<String, String>,
+    /// Unpack also what the packages depend on and this system lacks, and keep it all as one tree (the path of the tool is `.`).
+    #[serde(default)]
+    pub(crate) tree: bool,
+}
+
+/// Packages of the npm registry. The module brings `package.json` and `package-lock.json`, which fixes versions and digests.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Npm {
+    pub(crate) module: String,
+    pub(crate) space_mib: u64,
+    /// Tool to its path beside `node_modules`; `.` is the whole folder.
+    pub(crate) paths: BTreeMap<String, String>,
+}
+
+/// A wheel of the Python registry.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pypi {
+    pub(crate) package: String,
+    /// Of the wheel, one per platform.
+    pub(crate) sha256: Vec<String>,
+    pub(crate) space_mib: u64,
+    /// Tool to its path inside the wheel.
+    pub(crate) paths: BTreeMap<String, String>,
+}
+
+/// An archive of the Maven registry.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Maven {
+    /// `group:artifact:version:type:classifier`; `{version}` is replaced.
+    pub(crate) artifact: String,
+    pub(crate) space_mib: u64,
+    /// Tool to its path inside the archive.
+    pub(crate) paths: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -200,7 +239,7 @@ impl Manifest {
         self.modules
             .get(name)
             .map(Vec::as_slice)
-            .ok_or_else(|| Error::Manifest(format!("there is no Go module named {name:?}")))
+            .ok_or_else(|| Error::Manifest(format!("there is no module named {name:?}")))
     }
 
     fn validate(&self) -> Result<(), Error> {
@@ -244,6 +283,16 @@ impl Manifest {
             }
             if let Some(debian) = &part.debian {
                 named.extend(debian.paths.keys());
+            }
+            if let Some(npm) = &part.npm {
+                self.module(&npm.module)?;
+                named.extend(npm.paths.keys());
+            }
+            if let Some(pypi) = &part.pypi {
+                named.extend(pypi.paths.keys());
+            }
+            if let Some(maven) = &part.maven {
+                named.extend(maven.paths.keys());
             }
             if let Some(system) = &part.system {
                 named.extend(&system.tools);
@@ -416,7 +465,7 @@ mod tests {
                 format!("{part}[part.debian]\npackages=['p']\npaths={{y='/y'}}"),
                 "not one of its tools",
             ),
-            (format!("{part}[part.go]\nmodule='none'\nspace_mib=1"), "no Go module"),
+            (format!("{part}[part.go]\nmodule='none'\nspace_mib=1"), "no module"),
             (
                 format!("{part}[part.release]\nurl='u'\nchecksum='c'\narchive='tar.gz'"),
                 "go together",

@@ -170,16 +170,17 @@ fn nanoseconds(metadata: &fs::Metadata) -> i64 {
         .saturating_add(metadata.mtime_nsec())
 }
 
-/// Every file below a folder, sorted.
+/// Every file below a folder, sorted. A link to a folder is not followed: it may lead out of the tool, into a system that changes.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
                 folders.push(path);
-            } else {
+            } else if path.is_file() {
                 found.push(path);
             }
         }

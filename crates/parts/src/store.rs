@@ -15,6 +15,7 @@ use crate::{
     lock::Lock,
     platform::Platform,
     receipt::{self, Check, Stamp},
+    registry::Registry,
 };
 
 /// Finds and obtains tools. Cheap to clone.
@@ -230,7 +231,14 @@ impl Store {
         let lock_file = self.inner.cache.lock_file(part);
         let _lock = Lock::acquire(&lock_file, |pid| progress.start(&part.name, &Activity::Waiting { pid })).await?;
         let mut attempts = Vec::new();
-        for source in [Origin::Release, Origin::Debian, Origin::Go] {
+        for source in [
+            Origin::Release,
+            Origin::Debian,
+            Origin::Npm,
+            Origin::Pypi,
+            Origin::Maven,
+            Origin::Go,
+        ] {
             // Looked up again each time: while we waited another process may have obtained them, and a source may deliver some.
             let missing = self.still_missing(part, tools)?;
             if missing.is_empty() {
@@ -298,6 +306,16 @@ impl Store {
                 }
                 Some(debian::unpack(cache, options, part, debian, tools, progress).await)
             }
+            Origin::Npm | Origin::Pypi | Origin::Maven => {
+                let registry = Registry {
+                    cache,
+                    manifest,
+                    options,
+                    part,
+                    progress,
+                };
+                registry.fetch(source, tools).await
+            }
             Origin::Go => {
                 let go = part.go.as_ref()?;
                 if !options.build {
@@ -339,6 +357,12 @@ impl Store {
                 "install {} with the package manager of this system and try again",
                 debian.packages.join(", ")
             ));
+        }
+        if part.npm.is_some() || part.pypi.is_some() || part.maven.is_some() {
+            ways_out.push(
+                "make sure that npm, pip or mvn reaches its registry (a mirror is set in its own configuration) and try again"
+                    .to_owned(),
+            );
         }
         ways_out.push(format!(
             "put {} into a folder and name it in RUSSET_PARTS_DIR (or KUBEBUILDER_ASSETS)",

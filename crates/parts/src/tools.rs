@@ -21,6 +21,12 @@ pub enum Origin {
     Release,
     /// A package of the distribution, unpacked.
     Debian,
+    /// The npm registry.
+    Npm,
+    /// The Python registry.
+    Pypi,
+    /// The Maven registry.
+    Maven,
     /// Built here with Go.
     Go,
     /// Already on this system's PATH.
@@ -33,6 +39,9 @@ impl fmt::Display for Origin {
             Self::Given => "given folder",
             Self::Release => "official release",
             Self::Debian => "distribution package",
+            Self::Npm => "npm registry",
+            Self::Pypi => "Python registry",
+            Self::Maven => "Maven registry",
             Self::Go => "built with Go",
             Self::System => "this system",
         })

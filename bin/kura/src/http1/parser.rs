@@ -312,15 +312,6 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal>
     }
 }
 
-/// Without the blanks that may stand around a value. A carriage return is not one of them: whoever takes it for the end of
-/// the line sees another request than we do.
-fn trim(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
-}
-
 /// Digits only: no sign, no list, no white space, no overflow.
 pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {

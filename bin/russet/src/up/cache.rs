@@ -8,16 +8,16 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 /// Its name among the parts, and of its program.
-pub(super) const NAME: &str = "kura";
+pub(crate) const NAME: &str = "kura";
 
 /// The program, when it lies where cargo and packages put it: beside this one.
-pub(super) fn program(russet: &Path) -> Option<PathBuf> {
+pub(crate) fn program(russet: &Path) -> Option<PathBuf> {
     let beside = russet.parent()?.join(NAME);
     beside.is_file().then_some(beside)
 }
 
 /// Starts the node on loopback, open to this machine only, and returns its URL.
-pub(super) async fn start(program: &Path, layout: &Layout, supervisor: &Supervisor) -> Result<String> {
+pub(crate) async fn start(program: &Path, layout: &Layout, supervisor: &Supervisor) -> Result<String> {
     let home = layout.cache();
     std::fs::create_dir_all(&home).with_context(|| format!("failed to make {}", home.display()))?;
     let ports = Ports::pick(&home, Ipv4Addr::LOCALHOST, &[NAME])?;

@@ -14,7 +14,7 @@ pub mod news;
 pub mod summary;
 
 mod board;
-mod cache;
+pub(crate) mod cache;
 mod detach;
 mod existing;
 mod local;

@@ -1,0 +1,101 @@
+//! What each tool does by its own nature when the cache is not there for it, as seen on the wire and written down in
+//! `docs/clients.md`. A build breaks only where the tool itself insists.
+
+use russet_clients::Tool;
+
+/// Exit codes, and what the rows need to know about a tool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// Work the tool claims to take from a warm cache; `None` if it does not say.
+    pub(crate) claims: Option<u64>,
+    /// Artifacts the server serves to a warm build at least.
+    pub(crate) hits: u64,
+    /// With credentials nobody knows.
+    pub(crate) wrong_credentials: i32,
+    /// The server answers 503 to whatever [`unavailable`] names.
+    pub(crate) unavailable: i32,
+    /// The server is killed at this request of a cold build, and how the build ends.
+    pub(crate) killed_at: u32,
+    pub(crate) killed: i32,
+}
+
+const HARMLESS: Expected = Expected {
+    claims: Some(2),
+    hits: 2,
+    wrong_credentials: 0,
+    unavailable: 0,
+    killed_at: 2,
+    killed: 0,
+};
+
+pub(crate) fn of(tool: Tool) -> Expected {
+    match tool {
+        Tool::Gradle => Expected {
+            claims: Some(1),
+            hits: 1,
+            ..HARMLESS
+        },
+        // A module is one hit, made of two files.
+        Tool::Maven => Expected {
+            claims: Some(1),
+            ..HARMLESS
+        },
+        // A manifest and a result each.
+        Tool::Ccache => Expected { hits: 4, ..HARMLESS },
+        // Its server tries the cache when it starts and does not start without. Killed after that, it shrugs.
+        Tool::Sccache => Expected {
+            wrong_credentials: 2,
+            unavailable: 2,
+            killed_at: 4,
+            ..HARMLESS
+        },
+        // An action and its output each.
+        Tool::Bazel => Expected { hits: 4, ..HARMLESS },
+        // Asks for the server's capabilities first, and takes no for an answer only later.
+        Tool::BazelGrpc => Expected {
+            hits: 4,
+            wrong_credentials: 34,
+            killed_at: 3,
+            ..HARMLESS
+        },
+        // A read that is neither a hit nor a miss ends the run.
+        Tool::Nx => Expected {
+            wrong_credentials: 1,
+            unavailable: 1,
+            killed: 1,
+            ..HARMLESS
+        },
+        Tool::Turborepo => Expected {
+            killed_at: 3,
+            ..HARMLESS
+        },
+        Tool::Metro => Expected {
+            claims: None,
+            wrong_credentials: 1,
+            unavailable: 1,
+            killed: 1,
+            ..HARMLESS
+        },
+        Tool::Moon => Expected {
+            killed_at: 3,
+            ..HARMLESS
+        },
+        Tool::Go => Expected {
+            claims: None,
+            hits: 10,
+            killed_at: 20,
+            ..HARMLESS
+        },
+    }
+}
+
+/// Whether the "server" is unavailable for this request. Mostly for all; two tools are spared what tells nothing new.
+pub(crate) fn unavailable(tool: Tool, method: &str, path: &str) -> bool {
+    match tool {
+        // A 503 costs half a minute per object; one object is enough to see that it does no more.
+        Tool::Maven => method == "GET",
+        // Refused at the first call it is the same as an absent server.
+        Tool::BazelGrpc | Tool::Moon => !path.ends_with("/GetCapabilities"),
+        _ => true,
+    }
+}
