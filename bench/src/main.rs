@@ -1,5 +1,7 @@
 //! `russet-bench`: measures what `docs/benchmarks.md` claims, on the machine it runs on, and prints the table to paste.
 
+#[cfg(target_os = "linux")]
+mod cache;
 mod machine;
 mod report;
 mod up;
@@ -20,12 +22,19 @@ struct Cli {
 enum Command {
     /// Start times of `russet up` (fresh and resumed state), idle memory and processor use of every part
     Up(up::Options),
+    /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
+    #[cfg(target_os = "linux")]
+    Cache(cache::Options),
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Command::Up(options) = Cli::parse().command;
-    match up::measure(&options).await {
+    let measured = match Cli::parse().command {
+        Command::Up(options) => up::measure(&options).await,
+        #[cfg(target_os = "linux")]
+        Command::Cache(options) => cache::measure(&options),
+    };
+    match measured {
         Ok(markdown) => {
             // A closed pipe is the reader's choice.
             let _ = std::io::stdout().write_all(markdown.as_bytes());

@@ -12,6 +12,7 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod conformance;
 pub mod crds;
 pub mod identity;
 pub mod kura;

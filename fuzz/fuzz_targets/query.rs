@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (path, query) = text.split_once('?').unwrap_or((text, text));
-    let (_, segment) = route::find(path);
+    let segment = route::find(path).key;
     if let Ok(key) = route::key(segment) {
         assert!(!key.is_empty() && key.len() <= route::MAX_KEY);
         assert_eq!(percent_encoding::percent_decode_str(segment).decode_utf8_lossy(), key);

@@ -305,9 +305,8 @@ impl Blobs {
             },
             ..segstore::Options::new(capacity)
         };
-        Ok(Self {
-            store: Store::open(data_dir.join("store"), options)?,
-        })
+        let store = Store::open(data_dir.join("store"), options).map_err(Error::from)?;
+        Ok(Self { store })
     }
 
     /// Looks a blob up. Small ones come with their bytes.

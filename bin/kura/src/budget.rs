@@ -5,7 +5,8 @@
 //! served, so a connection with large bodies cannot starve one with small ones; who waits too long is told 503 with
 //! `Retry-After: 1` before any of its body is lost.
 
-use std::path::Path;
+use crate::pressure::{Pressure, State};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,6 +29,7 @@ pub struct Overloaded;
 #[derive(Debug, Clone)]
 pub struct Budget {
     blocks: Arc<Semaphore>,
+    pressure: Arc<Pressure>,
     capacity: u64,
 }
 
@@ -38,13 +40,14 @@ pub struct Reservation {
 }
 
 impl Budget {
-    /// A budget of about `bytes`.
-    pub fn new(bytes: u64) -> Self {
+    /// A budget of about `bytes`. Under `pressure` nobody waits for it.
+    pub fn new(bytes: u64, pressure: Arc<Pressure>) -> Self {
         let blocks = usize::try_from(bytes.div_ceil(BLOCK))
             .unwrap_or(Semaphore::MAX_PERMITS)
             .min(Semaphore::MAX_PERMITS);
         Self {
             blocks: Arc::new(Semaphore::new(blocks)),
+            pressure,
             capacity: blocks as u64 * BLOCK,
         }
     }
@@ -54,6 +57,9 @@ impl Budget {
         let blocks = u32::try_from(bytes.min(self.capacity).div_ceil(BLOCK)).map_err(|_| Overloaded)?;
         if let Ok(permit) = self.blocks.clone().try_acquire_many_owned(blocks) {
             return Ok(Reservation { _permit: Some(permit) });
+        }
+        if self.pressure.state() >= State::Constrained {
+            return Err(Overloaded);
         }
         match tokio::time::timeout(PATIENCE, self.blocks.clone().acquire_many_owned(blocks)).await {
             Ok(Ok(permit)) => Ok(Reservation { _permit: Some(permit) }),
@@ -83,12 +89,14 @@ impl Budget {
 }
 
 /// What the machine, or the group of processes we run in, allows us.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryLimit {
     /// Bytes we may use in all.
     pub bytes: u64,
     /// Who says so.
     pub source: LimitSource,
+    /// The folder of the cgroup that says so.
+    pub cgroup: Option<PathBuf>,
 }
 
 /// Where a [`MemoryLimit`] comes from.
@@ -109,41 +117,32 @@ impl MemoryLimit {
     /// Reads the limit below `root` (`/` in earnest). Never fails: a cache without a cgroup is still a cache.
     pub fn discover(root: &Path, machine: Option<u64>) -> Self {
         let whole = machine.unwrap_or(u64::MAX);
-        let own = own_cgroup(root);
-        let v2 = own
-            .as_deref()
-            .into_iter()
-            .flat_map(|path| [root.join("sys/fs/cgroup").join(path).join("memory.max")])
-            .chain([root.join("sys/fs/cgroup/memory.max")]);
-        for path in v2 {
-            if let Some(bytes) = number(&path).filter(|bytes| *bytes < whole) {
+        let top = root.join("sys/fs/cgroup");
+        let own = own_cgroup(root).map(|path| top.join(path));
+        for dir in own.into_iter().chain([top]) {
+            if let Some(bytes) = number(&dir.join("memory.max")).filter(|bytes| *bytes < whole) {
                 return Self {
                     bytes,
                     source: LimitSource::CgroupV2,
+                    cgroup: Some(dir),
                 };
             }
         }
         let v1 = root.join("sys/fs/cgroup/memory/memory.limit_in_bytes");
-        if let Some(bytes) = number(&v1).filter(|bytes| *bytes < whole) {
-            return Self {
-                bytes,
-                source: LimitSource::CgroupV1,
-            };
-        }
-        match machine {
-            Some(bytes) => Self {
-                bytes,
-                source: LimitSource::Machine,
-            },
-            None => Self {
-                bytes: 512 * 1024 * 1024,
-                source: LimitSource::Guess,
-            },
+        let (bytes, source) = match (number(&v1).filter(|bytes| *bytes < whole), machine) {
+            (Some(bytes), _) => (bytes, LimitSource::CgroupV1),
+            (None, Some(bytes)) => (bytes, LimitSource::Machine),
+            (None, None) => (512 * 1024 * 1024, LimitSource::Guess),
+        };
+        Self {
+            bytes,
+            source,
+            cgroup: None,
         }
     }
 
     /// A quarter of the limit for bytes in flight: the index, the kernel's socket buffers and the page cache need the rest.
-    pub fn budget(self) -> u64 {
+    pub fn budget(&self) -> u64 {
         (self.bytes / 4).clamp(SMALLEST, LARGEST)
     }
 }
@@ -161,6 +160,7 @@ fn number(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pressure::Bounds;
 
     const MIB: u64 = 1024 * 1024;
 
@@ -210,11 +210,9 @@ mod tests {
             (&[][..], 8192 * MIB, LimitSource::Machine),
         ] {
             let root = with(files);
-            assert_eq!(
-                MemoryLimit::discover(root.path(), machine),
-                MemoryLimit { bytes, source },
-                "{files:?}"
-            );
+            let limit = MemoryLimit::discover(root.path(), machine);
+            assert_eq!((limit.bytes, limit.source), (bytes, source), "{files:?}");
+            assert_eq!(limit.cgroup.is_some(), source == LimitSource::CgroupV2);
         }
     }
 
@@ -228,10 +226,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_fit_waits_and_is_then_refused() {
-        let budget = Budget::new(8 * BLOCK);
+        let pressure = Arc::new(Pressure::new(Bounds::new(1000, None, None), None));
+        let budget = Budget::new(8 * BLOCK, Arc::clone(&pressure));
         let held = budget.reserve(6 * BLOCK).await.unwrap();
         assert_eq!(budget.reserved(), 6 * BLOCK);
+        let asked = tokio::time::Instant::now();
         assert_eq!(budget.reserve(4 * BLOCK).await.unwrap_err(), Overloaded);
+        assert_eq!(asked.elapsed(), PATIENCE);
+        // Under pressure there is nothing to wait for.
+        pressure.observe(700);
+        let asked = tokio::time::Instant::now();
+        assert_eq!(budget.reserve(4 * BLOCK).await.unwrap_err(), Overloaded);
+        assert_eq!(asked.elapsed(), Duration::ZERO);
         drop(held);
         assert!(
             budget.reserve(100 * BLOCK).await.is_ok(),

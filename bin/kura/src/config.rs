@@ -5,53 +5,18 @@
 //! explicit `KURA_AUTH_ANONYMOUS=read-write`.
 
 pub mod args;
+mod error;
+mod reporting;
+
+pub use error::Error;
+pub use reporting::{Analytics, Usage};
 
 use args::Args;
 use russet_identity::{AccountHandle, Anonymous, Settings};
-use russet_telemetry::Secret;
+use russet_telemetry::{Secret, trace};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// A setting that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Not a handle.
-    #[error("KURA_TENANT_ID {0:?} is not an account handle (letters, digits and dashes, at most 63)")]
-    Tenant(String),
-    /// Outside its bounds.
-    #[error("{name} is {value}, but must be between {least} and {most}")]
-    Bounds {
-        /// The variable.
-        name: &'static str,
-        /// What was given.
-        value: u64,
-        /// Smallest value.
-        least: u64,
-        /// Largest value.
-        most: u64,
-    },
-    /// A file with a secret cannot be read.
-    #[error("cannot read {}: check that it exists and belongs to this user", path.display())]
-    Secret {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Client id, secret and URL go together.
-    #[error("KURA_CONTROL_PLANE_CLIENT_ID and KURA_CONTROL_PLANE_CLIENT_SECRET go together; set both or none")]
-    HalfClient,
-    /// The URL has no host.
-    #[error("KURA_NODE_URL {0:?} is not a URL with a host")]
-    NodeUrl(String),
-    /// Trust cannot be set up.
-    #[error(transparent)]
-    Trust(#[from] russet_identity::config::Error),
-    /// Logging cannot be set up.
-    #[error(transparent)]
-    Log(#[from] russet_telemetry::log::Error),
-}
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -74,27 +39,15 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// Usage reporting.
-#[derive(Debug, Clone)]
-pub struct Usage {
-    /// Base URL of the control plane.
-    pub url: String,
-    /// Client id.
-    pub client_id: String,
-    /// Its secret.
-    pub client_secret: Secret<String>,
-    /// Length of a window.
-    pub window: Duration,
-    /// How often the outbox is written.
-    pub flush: Duration,
-    /// How often events are delivered.
-    pub delivery: Duration,
-    /// Events per delivery.
-    pub batch: usize,
-    /// Counters per window.
-    pub max_buckets: usize,
-    /// Events kept.
-    pub max_depth: usize,
+/// Memory.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub struct Memory {
+    /// To stay below, if said.
+    pub hard: Option<u64>,
+    /// From which on work that can wait is paused, if said.
+    pub soft: Option<u64>,
+    /// For tests: the pressure, whatever is measured.
+    pub forced: Option<crate::pressure::State>,
 }
 
 /// Uploads in parts.
@@ -143,8 +96,8 @@ pub struct Config {
     pub durability: Durability,
     /// Largest key-value document.
     pub max_keyvalue: usize,
-    /// Memory to stay below, if said.
-    pub memory_limit: Option<u64>,
+    /// Memory.
+    pub memory: Memory,
     /// Uploads in parts.
     pub multipart: Multipart,
     /// What Turborepo's artifacts must be signed with, if anything.
@@ -153,6 +106,12 @@ pub struct Config {
     pub trust: russet_identity::Config,
     /// Usage events, if there is someone to tell.
     pub usage: Option<Usage>,
+    /// Webhooks, if there is someone to tell.
+    pub analytics: Option<Analytics>,
+    /// Where traces go, if anywhere.
+    pub traces: Option<trace::Options>,
+    /// Host and port at which the node is reached.
+    pub endpoint: String,
     /// Logging.
     pub log: russet_telemetry::log::Options,
 }
@@ -166,7 +125,17 @@ pub struct Secrets {
     pub client: Option<Secret<String>>,
     /// `KURA_TURBOREPO_SIGNATURE_KEY`.
     pub turborepo: Option<Secret<String>>,
+    /// `KURA_ANALYTICS_SIGNING_KEY`.
+    pub analytics: Option<Secret<String>>,
 }
+
+/// The variables of [`Secrets`].
+pub const SECRETS: [&str; 4] = [
+    "KURA_AUTH_JWT_SECRET",
+    "KURA_TURBOREPO_SIGNATURE_KEY",
+    "KURA_CONTROL_PLANE_CLIENT_SECRET",
+    "KURA_ANALYTICS_SIGNING_KEY",
+];
 
 impl Secrets {
     /// Reads the environment.
@@ -175,8 +144,14 @@ impl Secrets {
             jwt: variable("KURA_AUTH_JWT_SECRET"),
             client: variable("KURA_CONTROL_PLANE_CLIENT_SECRET"),
             turborepo: variable("KURA_TURBOREPO_SIGNATURE_KEY"),
+            analytics: variable("KURA_ANALYTICS_SIGNING_KEY"),
         }
     }
+}
+
+/// Whether a variable is set, but to nothing.
+pub(crate) fn is_empty(name: &std::ffi::OsStr) -> bool {
+    std::env::var_os(name).is_some_and(|value| value.is_empty())
 }
 
 /// What `kura cacheprog` gets from the environment besides its arguments.
@@ -228,7 +203,11 @@ impl Config {
         }
         let address = SocketAddr::new(host, args.listen.port);
         let node_url = named.unwrap_or_else(|| format!("http://127.0.0.1:{}", args.listen.port));
-        let usage = usage(&args.control, fallback_url, client_id, secrets.client)?;
+        let usage = reporting::usage(&args.control, fallback_url, client_id, secrets.client)?;
+        let analytics = reporting::analytics(&args.analytics, secrets.analytics)?;
+        let node_id = host_of(&node_url)?;
+        let traces = reporting::traces(&args.telemetry, &node_id, &args.node.region)?;
+        let endpoint = endpoint_of(&node_url)?;
         let millis = Duration::from_millis;
         Ok(Self {
             address,
@@ -252,7 +231,7 @@ impl Config {
             drain_timeout: millis(args.listen.drain_completion_timeout_ms),
             tenant,
             region: args.node.region,
-            node_id: host_of(&node_url)?,
+            node_id,
             node_url,
             place: (
                 args.node.node_country.unwrap_or_default(),
@@ -272,10 +251,17 @@ impl Config {
             capacity: args.storage.cas_capacity_bytes,
             durability: args.storage.durability,
             max_keyvalue: args.limits.max_keyvalue_bytes,
-            memory_limit: args.limits.memory_hard_limit_bytes,
             turborepo_signature: secrets.turborepo,
+            memory: Memory {
+                hard: args.limits.memory_hard_limit_bytes,
+                soft: args.limits.memory_soft_limit_bytes,
+                forced: args.limits.test_force_memory_pressure,
+            },
             trust,
             usage,
+            analytics,
+            traces,
+            endpoint,
             log: russet_telemetry::log::Options {
                 format: args.telemetry.log_format.parse()?,
                 filter: args.telemetry.log,
@@ -301,7 +287,7 @@ impl Config {
             "capacity_bytes": self.capacity,
             "durability": self.durability,
             "max_keyvalue_bytes": self.max_keyvalue,
-            "memory_limit_bytes": self.memory_limit,
+            "memory": self.memory,
             "multipart": self.multipart,
             "turborepo_signature": self.turborepo_signature.is_some(),
             "anonymous": self.trust.anonymous.as_str(),
@@ -313,6 +299,20 @@ impl Config {
                 "client_id": usage.client_id,
                 "client_secret": "[redacted]",
                 "window_secs": usage.window.as_secs(),
+                "flush_ms": millis(usage.flush),
+                "delivery_ms": millis(usage.delivery),
+            })),
+            "analytics": self.analytics.as_ref().map(|analytics| serde_json::json!({
+                "url": analytics.url,
+                "signing_key": "[redacted]",
+                "batch_size": analytics.batch,
+                "queue_capacity": analytics.queue,
+            })),
+            "traces": self.traces.as_ref().map(|traces| serde_json::json!({
+                "endpoint": traces.endpoint,
+                "service_name": traces.service,
+                "deployment_environment": traces.environment,
+                "sample_ratio": traces.ratio,
             })),
         })
     }
@@ -354,30 +354,6 @@ fn trust(
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn usage(
-    control: &args::Control,
-    fallback: Option<String>,
-    client_id: Option<String>,
-    client_secret: Option<Secret<String>>,
-) -> Result<Option<Usage>, Error> {
-    let url = given(control.control_plane_url.clone()).or(fallback);
-    match (url, client_id, client_secret) {
-        (Some(url), Some(client_id), Some(client_secret)) => Ok(Some(Usage {
-            url: url.trim_end_matches('/').to_owned(),
-            client_id,
-            client_secret,
-            window: Duration::from_secs(control.usage_window_secs.max(1)),
-            flush: Duration::from_millis(control.usage_flush_interval_ms.max(10)),
-            delivery: Duration::from_millis(control.usage_delivery_interval_ms.max(10)),
-            batch: control.usage_batch_size.clamp(1, 5000),
-            max_buckets: control.usage_max_buckets,
-            max_depth: control.usage_outbox_max_depth,
-        })),
-        (_, Some(_), None) | (_, None, Some(_)) => Err(Error::HalfClient),
-        _ => Ok(None),
-    }
 }
 
 fn bounds(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), Error> {
@@ -427,77 +403,16 @@ fn host_of(url: &str) -> Result<String, Error> {
         .ok_or_else(|| Error::NodeUrl(url.to_owned()))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn config(line: &[&str]) -> Result<Config, Error> {
-        let args = Line::parse_from([&["kura"], line].concat()).args;
-        Config::new(args, Secrets::default())
-    }
-
-    #[test]
-    fn nothing_is_required_and_the_default_stays_on_this_machine() {
-        let config = config(&[]).unwrap();
-        assert_eq!(config.address.to_string(), "127.0.0.1:4000");
-        assert_eq!(config.trust.anonymous, Anonymous::ReadWrite);
-        assert_eq!(config.tenant.as_str(), "default");
-    }
-
-    #[test]
-    fn writing_from_elsewhere_must_be_asked_for() {
-        let open = config(&["--bind-address", "0.0.0.0"]).unwrap();
-        assert_eq!(open.trust.anonymous, Anonymous::Read);
-        let asked = config(&["--auth-anonymous", "read-write"]).unwrap();
-        assert_eq!(asked.trust.anonymous, Anonymous::ReadWrite);
-        assert_eq!(asked.address.to_string(), "[::]:4000");
-        let deployed = config(&["--node-url", "https://node-1.example:7443"]).unwrap();
-        assert_eq!(
-            (deployed.trust.anonymous, deployed.node_id.as_str()),
-            (Anonymous::Read, "node-1.example")
-        );
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        assert!(matches!(config(&["--tenant-id", "a b"]), Err(Error::Tenant(_))));
-        assert!(matches!(
-            config(&["--max-keyvalue-bytes", "4194305"]),
-            Err(Error::Bounds { .. })
-        ));
-        assert!(matches!(config(&["--auth-enabled", "true"]), Err(Error::Trust(_))));
-        assert!(matches!(
-            config(&["--control-plane-client-id", "x"]),
-            Err(Error::Trust(_) | Error::HalfClient)
-        ));
-        assert!(matches!(config(&["--node-url", "nonsense"]), Err(Error::NodeUrl(_))));
-    }
-
-    #[test]
-    fn secrets_are_not_printed() {
-        let args = Line::parse_from([
-            "kura",
-            "--auth-tuist-url",
-            "https://server.example",
-            "--control-plane-client-id",
-            "me",
-        ])
-        .args;
-        let secrets = Secrets {
-            jwt: Some(Secret::new("jwt-value-1234".to_owned())),
-            client: Some(Secret::new("client-value-1234".to_owned())),
-            turborepo: Some(Secret::new("turbo-value-1234".to_owned())),
-        };
-        let config = Config::new(args, secrets).unwrap();
-        for text in [config.redacted().to_string(), format!("{config:?}")] {
-            assert!(!text.contains("value-1234"), "{text}");
-        }
-    }
+/// Host and port of a URL, as webhooks name the node.
+fn endpoint_of(url: &str) -> Result<String, Error> {
+    let host = host_of(url)?;
+    let parsed = reqwest::Url::parse(url).map_err(|_| Error::NodeUrl(url.to_owned()))?;
+    Ok(match parsed.port_or_known_default() {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
 }
+
+#[cfg(test)]
+#[path = "config/tests.rs"]
+mod tests;

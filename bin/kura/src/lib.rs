@@ -7,11 +7,13 @@
 //! - [`scope`]: whose data a request is about, parsed once.
 //! - [`http`]: what requests mean. [`http1`]: the hand-written engine that serves them fast.
 //! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts. [`action`]: what an action result refers to.
-//! - [`budget`], [`lifecycle`]: overload and draining. [`metrics`], [`tools`], [`usage`]: what is told to others.
+//! - [`budget`], [`pressure`], [`lifecycle`]: overload and draining.
+//! - [`metrics`], [`tools`], [`usage`], [`analytics`]: what is told to others.
 //! - [`serve`], [`tls`]: sockets and threads. [`look`]: `kura inspect` and `kura verify`.
 //! - [`cacheprog`]: the helper through which Go uses a node.
 
 pub mod action;
+pub mod analytics;
 pub mod blob;
 pub mod budget;
 pub mod cacheprog;
@@ -23,6 +25,7 @@ pub mod lifecycle;
 pub mod look;
 pub mod metrics;
 pub mod multipart;
+pub mod pressure;
 pub mod scope;
 pub mod serve;
 pub mod tls;

@@ -1,14 +1,19 @@
 //! `kura inspect` and `kura verify`: what is in a store, and whether it is whole.
 //!
-//! Both need the data folder for themselves: the lock tells who has it. A running node says the same in `/metrics`.
+//! Both need the data folder for themselves: the lock tells who has it. `kura inspect --node` asks a running node instead, which
+//! knows what was hit and missed.
+
+mod node;
 
 use crate::blob::Kind;
-use crate::cli::Look;
+use crate::cli::{Inspect, Look};
 use anyhow::Context as _;
 use russet_segstore as segstore;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// What one kind in one namespace amounts to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -45,13 +50,50 @@ fn open(dir: &Path) -> anyhow::Result<segstore::Store> {
         "there is no store in {}; name its folder with --data-dir",
         dir.display()
     );
-    // Looking must not evict.
-    let options = segstore::Options::new(u64::MAX / 4);
+    // Looking must not evict, and needs no thread that would have to be told to end.
+    let options = segstore::Options {
+        background: segstore::Background::Caller,
+        ..segstore::Options::new(u64::MAX / 4)
+    };
     segstore::Store::open(&store, options).with_context(|| format!("cannot open the store in {}", dir.display()))
 }
 
-/// Says what is stored.
-pub fn inspect(look: &Look) -> anyhow::Result<String> {
+/// Looks, but not forever: a disk that does not answer must not leave a command hanging without a word.
+fn within(look: &Look, work: fn(&Look) -> anyhow::Result<String>) -> anyhow::Result<String> {
+    if look.timeout_secs == 0 {
+        return work(look);
+    }
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
+    let own = look.clone();
+    std::thread::Builder::new()
+        .name("kura-look".to_owned())
+        .spawn(move || {
+            // Nobody may be waiting any more.
+            let _ = answer.send(work(&own));
+        })?;
+    match answered.recv_timeout(Duration::from_secs(look.timeout_secs)) {
+        Ok(done) => done,
+        Err(RecvTimeoutError::Timeout) => anyhow::bail!(
+            "looking at {} did not finish within {} s; the disk may not answer (see the kernel log), or the store is large: \
+             give it more time with --timeout-secs",
+            look.data_dir.display(),
+            look.timeout_secs
+        ),
+        Err(RecvTimeoutError::Disconnected) => {
+            anyhow::bail!("looking at {} ended early; please report this", look.data_dir.display())
+        }
+    }
+}
+
+/// Says what is stored, or what a running node did.
+pub fn inspect(inspect: &Inspect) -> anyhow::Result<String> {
+    match &inspect.node {
+        Some(url) => node::inspect(url, inspect.look.json),
+        None => within(&inspect.look, inspect_now),
+    }
+}
+
+fn inspect_now(look: &Look) -> anyhow::Result<String> {
     let store = open(&look.data_dir)?;
     let contents = contents(&store);
     store.close()?;
@@ -146,6 +188,10 @@ struct Verdict {
 
 /// Reads everything. An error if something is damaged; what is damaged is no longer served.
 pub fn verify(look: &Look) -> anyhow::Result<String> {
+    within(look, verify_now)
+}
+
+fn verify_now(look: &Look) -> anyhow::Result<String> {
     let store = open(&look.data_dir)?;
     let report = store.verify()?;
     store.close()?;
@@ -173,6 +219,27 @@ pub fn verify(look: &Look) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An early version of `kura inspect` was once seen to hang, and nobody could say on what.
+    #[test]
+    fn a_look_that_does_not_end_is_given_up_with_a_word() {
+        let look = Look {
+            data_dir: "somewhere".into(),
+            json: false,
+            timeout_secs: 1,
+        };
+        let stuck = |_: &Look| -> anyhow::Result<String> {
+            loop {
+                std::thread::park();
+            }
+        };
+        let error = within(&look, stuck).unwrap_err().to_string();
+        assert!(
+            error.contains("somewhere") && error.contains("--timeout-secs"),
+            "{error}"
+        );
+        assert_eq!(within(&look, |_| Ok("done".to_owned())).unwrap(), "done");
+    }
 
     #[test]
     fn the_table_names_account_scope_and_adds_up() {

@@ -1,7 +1,6 @@
 //! `kura`: parse, set up logging and TLS, run, turn the result into an exit code.
 
-use clap::Parser as _;
-use kura::cli::{Cli, Command};
+use kura::cli::{Cli, Command, Idle};
 use kura::config::{Config, Secrets, args::Args};
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -10,7 +9,7 @@ use std::process::ExitCode;
 const BAD_CONFIG: u8 = 64;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let (cli, idle) = Cli::read();
     let outcome = match cli.command {
         Some(Command::Inspect(look)) => kura::look::inspect(&look).and_then(say),
         Some(Command::Verify(look)) => kura::look::verify(&look).and_then(say),
@@ -20,13 +19,13 @@ fn main() -> ExitCode {
             kura::cacheprog::run(args, kura::config::cacheprog_environment())
         }
         Some(Command::Version) => say(env!("CARGO_PKG_VERSION")),
-        Some(Command::Serve(args)) => return serve(*args),
-        None => return serve(cli.serve),
+        Some(Command::Serve(args)) => return serve(*args, &idle),
+        None => return serve(cli.serve, &idle),
     };
     outcome.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS)
 }
 
-fn serve(args: Args) -> ExitCode {
+fn serve(args: Args, idle: &[Idle]) -> ExitCode {
     let inquiry = args.inquiry;
     let config = match Config::new(args, Secrets::from_env()) {
         Ok(config) => config,
@@ -35,19 +34,31 @@ fn serve(args: Args) -> ExitCode {
     let outcome = if inquiry.print_config {
         say(format!("{:#}", config.redacted()))
     } else if inquiry.check_config {
-        say(format!(
-            "configuration is valid: {} in {}",
-            config.address,
-            config.data_dir.display()
-        ))
+        say(checked(&config, idle))
     } else {
-        prepare(&config).and_then(|()| kura::serve::run(config))
+        prepare(&config, idle).and_then(|()| kura::serve::run(config))
     };
     outcome.map_or_else(|error| fail(&error, 1), |()| ExitCode::SUCCESS)
 }
 
-fn prepare(config: &Config) -> anyhow::Result<()> {
+/// What `--check-config` says: where the node would serve, and what was set in vain.
+fn checked(config: &Config, idle: &[Idle]) -> String {
+    let (address, dir) = (config.address, config.data_dir.display());
+    idle.iter()
+        .fold(format!("configuration is valid: {address} in {dir}"), |text, idle| {
+            format!("{text}\n{} has no effect: {}", idle.name, idle.reason)
+        })
+}
+
+fn prepare(config: &Config, idle: &[Idle]) -> anyhow::Result<()> {
     russet_telemetry::log::init(&config.log)?;
+    if !idle.is_empty() {
+        let names: Vec<_> = idle.iter().map(|idle| idle.name.as_str()).collect();
+        tracing::info!(
+            settings = names.join(" "),
+            "these settings have no effect; --check-config says why"
+        );
+    }
     // A second installation would mean that a library was faster; either way there is one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     Ok(())

@@ -5,9 +5,11 @@
 //! says `kura_http_requests_total_total`. We say the same.
 
 mod exposition;
+mod state;
 mod trust;
 
 pub use exposition::{Gauges, render};
+pub use state::{Labelled, labelled, plain};
 pub use trust::Trust;
 
 use crate::blob::Kind;
@@ -24,6 +26,8 @@ const STATUSES: [u16; 27] = [
 const OTHER: usize = STATUSES.len() - 1;
 /// Upper bounds: sixteen doublings from one millisecond, as upstream has them.
 const BUCKETS: usize = 16;
+/// How many requests the moving average of latency remembers.
+const EWMA: u64 = 16;
 /// Upper bounds of throughput.
 const SPEEDS: usize = 12;
 const ROUTES: usize = Route::ALL.len();
@@ -136,6 +140,8 @@ pub struct Shard {
     egress: [Egress; KINDS],
     paths: [AtomicU64; 3],
     refused_connections: AtomicU64,
+    /// Nanoseconds; follows the last few dozen requests.
+    latency: AtomicU64,
 }
 
 fn add(counter: Option<&AtomicU64>, count: u64) {
@@ -151,6 +157,14 @@ impl Shard {
         add(self.requests.get(route as usize).and_then(|row| row.get(column)), 1);
         if let Some(histogram) = self.durations.get(route as usize) {
             histogram.took(took);
+        }
+        if !route.is_probe() {
+            // Only this thread writes it; a lost update would be one sample among many.
+            let (old, new) = (
+                self.latency.load(Ordering::Relaxed),
+                u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            );
+            self.latency.store(old - old / EWMA + new / EWMA, Ordering::Relaxed);
         }
     }
 
@@ -226,6 +240,15 @@ impl Metrics {
     /// The counters of decisions, for the authoriser to fill.
     pub fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust)
+    }
+
+    /// The moving average of latency over all threads that served anything, in nanoseconds.
+    pub fn latency(&self) -> u64 {
+        let busy = self.shards.iter().map(|shard| shard.latency.load(Ordering::Relaxed));
+        let (count, sum) = busy
+            .filter(|nanos| *nanos > 0)
+            .fold((0, 0), |(count, sum), nanos| (count + 1, sum + nanos));
+        sum / std::cmp::max(count, 1)
     }
 
     fn sum(&self, pick: impl Fn(&Shard) -> Option<&AtomicU64>) -> u64 {

@@ -106,6 +106,8 @@ pub struct Uploads {
     options: Options,
     active: Mutex<HashMap<Id, Arc<Upload>>>,
     bytes: AtomicU64,
+    kept: AtomicU64,
+    lost: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -136,6 +138,8 @@ impl Uploads {
             options,
             active: Mutex::new(active),
             bytes: AtomicU64::new(bytes),
+            kept: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         })
     }
 
@@ -256,6 +260,14 @@ impl Uploads {
         lock(&self.active).len()
     }
 
+    /// How many parts were kept, and how many were not, since the start.
+    pub fn parts(&self) -> [(&'static str, u64); 2] {
+        [
+            ("ok", self.kept.load(Ordering::Relaxed)),
+            ("error", self.lost.load(Ordering::Relaxed)),
+        ]
+    }
+
     /// Bytes of all parts.
     pub fn stored(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -342,6 +354,7 @@ impl Part<'_> {
         let before = parts.insert(self.number, self.length);
         self.uploads.freed(before.unwrap_or(0));
         self.kept = true;
+        self.uploads.kept.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -349,6 +362,7 @@ impl Part<'_> {
 impl Drop for Part<'_> {
     fn drop(&mut self) {
         if !self.kept {
+            self.uploads.lost.fetch_add(1, Ordering::Relaxed);
             self.uploads.freed(self.length);
             let _ = fs::remove_file(&self.draft);
         }

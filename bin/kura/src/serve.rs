@@ -8,8 +8,10 @@
 //! Shutdown order: announce (draining), wait for requests in flight, stop accepting, end the workers, deliver usage, close the
 //! store.
 
+mod takeover;
 mod workers;
 
+use crate::analytics::{self, Analytics};
 use crate::blob::Blobs;
 use crate::budget::{Budget, MemoryLimit};
 use crate::config::Config;
@@ -18,11 +20,13 @@ use crate::http::service::{Node, Shared};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::multipart::{self, Uploads, unix_ms};
+use crate::pressure::{self, Bounds, Meter, Pressure};
 use crate::tls::{self, Certificate};
 use crate::tools::Tools;
 use crate::usage::{self, Ledger, Outbox, Reporter};
 use anyhow::Context as _;
 use russet_identity::{Authorizer, SystemClock};
+use russet_telemetry::trace::{self, Traces};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,14 +55,31 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // First, so that a signal during a long start is not lost to the default action.
     let mut signals = Signals::new()?;
     let descriptors = raise_descriptor_limit();
-    let plain = bind(config.address).await?;
+    // A predecessor that drains still has the port; it is free when the folder is.
+    let early = bind(config.address).await;
     let certificate = config.tls.clone().map(Certificate::new).transpose()?.map(Arc::new);
+    let threads = if config.workers == 0 { cores() } else { config.workers };
+    let (analytics, backlogs) = match &config.analytics {
+        Some(analytics) => Analytics::on(analytics, config.tenant.as_str()),
+        None => (Analytics::default(), Vec::new()),
+    };
+    let (traces, exporter) = match &config.traces {
+        Some(options) => trace::start(options).map(|(traces, exporter)| (traces, Some(exporter)))?,
+        None => (Traces::off(), None),
+    };
+    let blobs = tokio::select! {
+        blobs = takeover::open(&config) => blobs?,
+        () = signals.end() => return Ok(()),
+    };
+    let plain = match early {
+        Ok(plain) => plain,
+        Err(_) => bind(config.address).await?,
+    };
     let secure = match &config.tls {
         Some(tls) => Some(bind(tls.address).await?),
         None => None,
     };
-    let threads = if config.workers == 0 { cores() } else { config.workers };
-    let shared = Arc::new(open(&config, threads)?);
+    let shared = Arc::new(open(&config, threads, blobs, analytics, traces)?);
     let stop = CancellationToken::new();
     let workers = Workers::start(threads, &shared, config.patience)?;
     // Segments and the process itself need descriptors too.
@@ -73,8 +94,26 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(reload(certificate, stop.clone()));
     }
     tasks.spawn(sweep(Arc::clone(&shared), config.multipart.janitor, stop.clone()));
-    tasks.spawn(scrub(shared.blobs.clone(), stop.clone()));
-    let reporting = report(&config, &shared, stop.clone())?;
+    tasks.spawn(scrub(Arc::clone(&shared), stop.clone()));
+    tasks.spawn(measure(
+        Arc::clone(&shared),
+        Meter::of(&memory_limit(&config), Path::new("/")),
+        stop.clone(),
+    ));
+    // What tells others ends last, when everything that is to be told has happened.
+    let told = CancellationToken::new();
+    let mut telling = tokio::task::JoinSet::new();
+    report(&config, &shared, &mut telling, told.clone())?;
+    if let Some(analytics) = &config.analytics {
+        for backlog in backlogs {
+            let (analytics, endpoint) = (analytics.clone(), config.endpoint.clone());
+            telling.spawn(analytics::run(analytics, backlog, endpoint, told.clone()));
+        }
+    }
+    if let Some(exporter) = exporter {
+        let told = told.clone();
+        telling.spawn(async move { exporter.run(told.cancelled()).await });
+    }
     shared.lifecycle.serve();
     tracing::info!(
         %address,
@@ -84,13 +123,12 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         data_dir = %config.data_dir.display(),
         "serving"
     );
-    signals.drain(&shared.lifecycle, config.drain_timeout).await;
+    signals.drain(&shared.lifecycle, &config).await;
     stop.cancel();
     while tasks.join_next().await.is_some() {}
     workers.stop();
-    if let Some(reporting) = reporting {
-        let _ = reporting.await;
-    }
+    told.cancel();
+    while telling.join_next().await.is_some() {}
     shared.authorizer.shutdown().await;
     shared.blobs.close().context("closing the store")?;
     tracing::info!("stopped");
@@ -98,18 +136,26 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Opens everything requests need.
-fn open(config: &Config, threads: usize) -> anyhow::Result<Shared> {
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot create the data folder {}", config.data_dir.display()))?;
+fn open(config: &Config, threads: usize, blobs: Blobs, analytics: Analytics, traces: Traces) -> anyhow::Result<Shared> {
     let limit = memory_limit(config);
-    tracing::info!(bytes = limit.bytes, source = ?limit.source, budget = limit.budget(), "memory");
+    let bounds = Bounds::new(limit.bytes, config.memory.soft, config.memory.hard);
+    let pressure = Arc::new(Pressure::new(bounds, config.memory.forced));
+    tracing::info!(
+        bytes = limit.bytes,
+        source = ?limit.source,
+        budget = limit.budget(),
+        soft = bounds.soft,
+        hard = bounds.hard,
+        "memory"
+    );
     let runtime = tokio::runtime::Handle::current();
     let metrics = Metrics::new(threads);
     Ok(Shared {
-        blobs: Blobs::open(&config.data_dir, config.capacity, config.durability)?,
+        blobs,
         authorizer: Authorizer::new(config.trust.clone(), Arc::new(SystemClock), metrics.trust(), runtime)?,
         lifecycle: Lifecycle::default(),
-        budget: Budget::new(limit.budget()),
+        budget: Budget::new(limit.budget(), Arc::clone(&pressure)),
+        pressure,
         metrics,
         uploads: Uploads::open(multipart::Options {
             dir: config.multipart.dir.clone(),
@@ -121,6 +167,8 @@ fn open(config: &Config, threads: usize) -> anyhow::Result<Shared> {
             .usage
             .as_ref()
             .map_or_else(Ledger::off, |usage| Ledger::on(usage.max_buckets)),
+        analytics,
+        traces,
         node: Node {
             tenant: config.tenant.clone(),
             region: config.region.clone(),
@@ -135,13 +183,24 @@ fn open(config: &Config, threads: usize) -> anyhow::Result<Shared> {
 }
 
 fn memory_limit(config: &Config) -> MemoryLimit {
-    let info = rustix::system::sysinfo();
-    let machine = info.totalram.checked_mul(u64::from(info.mem_unit));
-    let mut limit = MemoryLimit::discover(Path::new("/"), machine);
-    if let Some(bytes) = config.memory_limit {
+    let mut limit = MemoryLimit::discover(Path::new("/"), machine_memory());
+    if let Some(bytes) = config.memory.hard {
         limit.bytes = limit.bytes.min(bytes);
     }
     limit
+}
+
+/// All memory of the machine, where the kernel says so.
+#[cfg(target_os = "linux")]
+fn machine_memory() -> Option<u64> {
+    let info = rustix::system::sysinfo();
+    info.totalram.checked_mul(u64::from(info.mem_unit))
+}
+
+/// Elsewhere a small machine is assumed; KURA_MEMORY_HARD_LIMIT_BYTES says better.
+#[cfg(not(target_os = "linux"))]
+fn machine_memory() -> Option<u64> {
+    None
 }
 
 fn cores() -> usize {
@@ -194,11 +253,23 @@ async fn sweep(shared: Arc<Shared>, every: Duration, stop: CancellationToken) {
     }
 }
 
-async fn scrub(blobs: Blobs, stop: CancellationToken) {
+/// Looks how much memory is in use. Where nothing tells, the pressure stays what it is.
+async fn measure(shared: Arc<Shared>, meter: Meter, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(pressure::EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        shared.pressure.observe(meter.read().unwrap_or(0));
+    }
+}
+
+async fn scrub(shared: Arc<Shared>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(SCRUB_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        let blobs = blobs.clone();
+        if shared.pressure.pauses_background() {
+            continue;
+        }
+        let blobs = shared.blobs.clone();
         match tokio::task::spawn_blocking(move || blobs.scrub(SCRUB_BYTES)).await {
             Ok(Ok(0)) => {}
             Ok(Ok(damaged)) => tracing::error!(
@@ -215,22 +286,23 @@ async fn scrub(blobs: Blobs, stop: CancellationToken) {
 fn report(
     config: &Config,
     shared: &Arc<Shared>,
+    telling: &mut tokio::task::JoinSet<()>,
     stop: CancellationToken,
-) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+) -> anyhow::Result<()> {
     let Some(usage) = config.usage.clone() else {
-        return Ok(None);
+        return Ok(());
     };
-    let outbox =
-        Outbox::open(usage::path(&config.data_dir), usage.max_depth).context("cannot read the usage outbox")?;
+    let outbox = Outbox::open(&config.data_dir, usage.max_depth).context("cannot read the usage outbox")?;
     let reporter = Reporter {
         node_id: config.node_id.clone(),
         tenant_id: config.tenant.as_str().to_owned(),
         region: config.region.clone(),
     };
     let shared = Arc::clone(shared);
-    Ok(Some(tokio::spawn(async move {
+    telling.spawn(async move {
         usage::deliver(usage, reporter, outbox, &shared.usage, stop).await;
-    })))
+    });
+    Ok(())
 }
 
 struct Signals {
@@ -248,8 +320,16 @@ impl Signals {
         })
     }
 
+    /// Returns when the process is told to end before it serves.
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
     /// Returns when the process may end. SIGUSR1 only drains; SIGTERM and SIGINT drain and then end.
-    async fn drain(&mut self, lifecycle: &Lifecycle, timeout: Duration) {
+    async fn drain(&mut self, lifecycle: &Lifecycle, config: &Config) {
         loop {
             let end = tokio::select! {
                 _ = self.terminate.recv() => true,
@@ -257,6 +337,7 @@ impl Signals {
                 _ = self.drain.recv() => false,
             };
             if lifecycle.drain() {
+                takeover::announce(&config.data_dir);
                 tracing::info!("draining");
             }
             if end {
@@ -271,7 +352,7 @@ impl Signals {
         };
         tokio::select! {
             () = quiet => {}
-            () = tokio::time::sleep(timeout) => {
+            () = tokio::time::sleep(config.drain_timeout) => {
                 tracing::warn!(inflight = lifecycle.inflight(), "requests are still in flight; they are cut off");
             }
             // A second wish to end is a wish to end now.

@@ -2,12 +2,12 @@
 //!
 //! Counts gather in windows. A closed window becomes events in an outbox on disk, from which they are delivered until the
 //! control plane has accepted them; it drops what it already knows by event id, so delivering twice is harmless. The window
-//! still open when the process ends is closed early and kept too. Windows begin with the process and not at round seconds, so
+//! still open when the process ends is closed early and kept too; of a process that is killed, what was last flushed. Windows begin with the process and not at round seconds, so
 //! the next process cannot reuse an id.
 
 mod delivery;
 
-pub use delivery::{Outbox, deliver, path};
+pub use delivery::{Outbox, deliver};
 
 use crate::blob::Kind;
 use std::collections::HashMap;
@@ -106,6 +106,15 @@ impl Ledger {
         };
         sum.bytes += bytes;
         sum.requests += 1;
+    }
+
+    /// What the open window would say if it were closed now; it stays open.
+    pub fn so_far(&self, reporter: &Reporter, start: u64, seconds: u64) -> Vec<Event> {
+        let Some(open) = &self.open else { return Vec::new() };
+        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter()
+            .map(|(bucket, sum)| event(reporter, start, seconds, bucket, *sum))
+            .collect()
     }
 
     /// Closes the window that began at `start` and lasted `seconds`.

@@ -48,6 +48,8 @@ pub trait File: Debug + Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Gives the blocks of a range back; it reads as zeros. `Ok(false)`: not possible here.
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool>;
+    /// This range is going to be read; the disk may begin with it.
+    fn will_read(&self, _offset: u64, _len: u64) {}
     /// The operating system's file, for `sendfile`.
     fn as_std(&self) -> Option<&std::fs::File> {
         None

@@ -51,11 +51,13 @@ impl Core {
         if self.health.poisoned().is_some() {
             return;
         }
-        self.seal_closing();
+        // What is dead needs no footer, for which a full disk would have no room.
         self.drop_dead(chores);
+        self.seal_closing();
         self.shrink(chores);
         self.merge_small(chores);
         self.punch(chores, free);
+        self.hold_ballast();
     }
 
     fn all_segments(&self) -> Vec<Arc<Segment>> {
@@ -136,8 +138,17 @@ impl Core {
         sealed.into_iter().map(|(_, s)| s).collect()
     }
 
+    /// Segments that wait for their footer, and that nobody writes to any more.
+    fn unsealed(&self) -> Vec<Arc<Segment>> {
+        let idle = |segment: &Arc<Segment>| {
+            let state = segment.state();
+            state.phase == Phase::Closing && state.writers == 0
+        };
+        read(&self.segments).iter().filter(|s| idle(s)).cloned().collect()
+    }
+
     fn drop_dead(&self, chores: &mut Maintenance) {
-        for segment in self.sealed() {
+        for segment in self.sealed().into_iter().chain(self.unsealed()) {
             if segment.live_count.load(Ordering::Relaxed) == 0 {
                 let keep = if self.health.is_full() {
                     Keep::Nothing
@@ -168,7 +179,12 @@ impl Core {
 
     /// Gives dead pages of sealed segments back to the file system, or compacts where it cannot.
     fn punch(&self, chores: &mut Maintenance, free: Free) {
-        for segment in self.sealed() {
+        let mut segments = self.sealed();
+        if free == Free::Everything {
+            // They are here because the disk had no room for their footers; a scan does not miss what is dead.
+            segments.extend(self.unsealed());
+        }
+        for segment in segments {
             let live = segment.live_bytes.load(Ordering::Relaxed);
             let (end, before) = {
                 let state = segment.state();
@@ -180,7 +196,13 @@ impl Core {
                 continue;
             }
             match self.punch_segment(&segment, free) {
-                Ok(Punched::Yes) => segment.state().live_when_punched = Some(live),
+                Ok(Punched::Yes) => {
+                    segment.state().live_when_punched = Some(live);
+                    // What is left lies so scattered that the holes between are smaller than pages.
+                    if live < segment.disk_bytes() / 2 && !self.health.is_full() {
+                        let _ = self.evict(chores, &segment, Keep::Live);
+                    }
+                }
                 Ok(Punched::Impossible) if live < end / 2 && !self.health.is_full() => {
                     let _ = self.evict(chores, &segment, Keep::Live);
                 }

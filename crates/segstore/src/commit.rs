@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::core::Core;
+use crate::core::{Core, Urgency};
 use crate::error::Error;
 use crate::format::{self, Class, FooterEntry, HeadParts, Trailer, encode_head, encode_trailer};
 use crate::index::Slot;
@@ -47,6 +47,10 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
+    fn urgency(&self) -> Urgency {
+        urgency(self.class)
+    }
+
     /// Takes copies of what was borrowed, to wait.
     fn owned(self) -> Request<'static> {
         Request {
@@ -72,6 +76,14 @@ impl std::fmt::Debug for Request<'_> {
             .field("class", &self.class)
             .field("body", &self.body.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// What is gone frees space, so noting it is worth the last of it.
+fn urgency(class: Class) -> Urgency {
+    match class {
+        Class::Put | Class::Floor => Urgency::Ordinary,
+        Class::Delete | Class::DeleteNamespace | Class::Evict => Urgency::FreesSpace,
     }
 }
 
@@ -233,7 +245,7 @@ impl Core {
     /// Encodes a claimed record into the open batch.
     fn place(&self, request: Request<'_>) {
         let mut lane = self.log.state();
-        if let Err(error) = self.ensure_log_segment(&mut lane) {
+        if let Err(error) = self.ensure_log_segment(&mut lane, request.urgency()) {
             drop(lane);
             self.refuse(request, error);
             return;
@@ -302,9 +314,9 @@ impl Core {
         (request.done)(Err(error));
     }
 
-    fn ensure_log_segment(&self, lane: &mut LaneState) -> Result<(), Error> {
+    fn ensure_log_segment(&self, lane: &mut LaneState, urgency: Urgency) -> Result<(), Error> {
         if lane.segment.is_none() {
-            lane.segment = Some(self.create_segment(0)?);
+            lane.segment = Some(self.create_segment(0, urgency)?);
         }
         Ok(())
     }
@@ -388,7 +400,16 @@ impl Core {
     /// Writes, syncs, publishes and answers. Returns the emptied buffer for the next batch, and how much was in it.
     fn commit_batch(&self, mut batch: Batch) -> (Vec<u8>, u64) {
         let segment = Arc::clone(&batch.segment);
-        let result = self.write_segment(&segment, &batch.buf, batch.start).and_then(|()| {
+        let frees = batch
+            .records
+            .iter()
+            .any(|r| urgency(r.entry.class) == Urgency::FreesSpace);
+        let written = if frees {
+            self.write_freeing(&segment, &batch.buf, batch.start)
+        } else {
+            self.write_segment(&segment, &batch.buf, batch.start)
+        };
+        let result = written.and_then(|()| {
             if batch.durability == Durability::Power {
                 self.sync_segment(&segment)
             } else {
@@ -435,7 +456,7 @@ impl Core {
             return;
         }
         // Without a new segment the old one grows on; the next commit tries again.
-        if let Ok(next) = self.create_segment(0) {
+        if let Ok(next) = self.create_segment(0, Urgency::Ordinary) {
             self.switch_log(current, Some(next));
         }
     }

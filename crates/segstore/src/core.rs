@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::ballast::Ballast;
 use crate::chores::Free;
 use crate::commit::Lane;
 use crate::error::{Error, is_full, is_refused};
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     /// Held by the one thread that seals, evicts or frees.
     pub(crate) maintenance: Mutex<Maintenance>,
     pub(crate) chores: Chores,
+    pub(crate) ballast: Mutex<Ballast>,
     /// No new writes are taken.
     pub(crate) closed: AtomicBool,
     /// The lock of the folder is about to go: not even a write under way may touch a file any more.
@@ -199,6 +201,13 @@ impl Core {
         Ok(())
     }
 
+    /// Looks at once whether there is space again: somebody has just freed some.
+    pub(crate) fn look_for_space(&self) {
+        if self.health.is_full() && self.backend.free_space().is_ok_and(|free| free > self.options.min_free) {
+            self.health.full.store(false, Ordering::SeqCst);
+        }
+    }
+
     fn disk_full(&self) -> Error {
         Error::DiskFull {
             retry_after: self.options.probe_interval.max(Duration::from_secs(1)),
@@ -284,12 +293,12 @@ impl Core {
     }
 
     /// A new, empty segment whose name is durable, with one writer: the lane itself releases it by closing.
-    pub(crate) fn create_segment(&self, flags: u32) -> Result<Arc<Segment>, Error> {
+    pub(crate) fn create_segment(&self, flags: u32, urgency: Urgency) -> Result<Arc<Segment>, Error> {
         if self.shut.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }
         let free = self.backend.free_space().map_err(Error::io("asking for free space"))?;
-        if free < self.options.min_free {
+        if free < self.options.min_free && urgency == Urgency::Ordinary {
             return Err(self.write_failed("creating a segment", io::ErrorKind::StorageFull.into()));
         }
         let id = self.next_segment.fetch_add(1, Ordering::SeqCst);
@@ -305,14 +314,18 @@ impl Core {
             history_floor: lock(&self.history).floor,
         };
         let name = file_name(id);
-        let made = self.backend.create(&name).and_then(|file| {
-            file.write_at(&header.encode(), 0)?;
-            Ok(file)
-        });
-        let file = made.map_err(|e| {
-            let _ = self.backend.remove(&name);
-            self.write_failed("creating a segment", e)
-        })?;
+        let attempt = || {
+            let file = self.backend.create(&name).and_then(|file| {
+                file.write_at(&header.encode(), 0)?;
+                Ok(file)
+            });
+            file.inspect_err(|_| drop(self.backend.remove(&name)))
+        };
+        let file = match attempt() {
+            Err(error) if urgency == Urgency::FreesSpace && is_full(&error) && self.drop_ballast() => attempt(),
+            first => first,
+        };
+        let file = file.map_err(|e| self.write_failed("creating a segment", e))?;
         // The name must be durable before a record in the file is acknowledged.
         self.backend
             .sync_dir(DIR)

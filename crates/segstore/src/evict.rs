@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::backend::read_exact_at;
 use crate::bytes::align8;
 use crate::commit::{footer_entry, slot_of};
-use crate::core::{Core, Maintenance};
+use crate::core::{Core, Maintenance, Urgency};
 use crate::error::Error;
 use crate::format::{Class, FooterEntry, HeadParts, SOLO, SURVIVORS, Table, Trailer, encode_head, encode_trailer};
 use crate::index::Slot;
@@ -27,6 +27,8 @@ use crate::segment::{Phase, Segment};
 use crate::sync::{lock, read};
 
 const COPY: usize = 1 << 20;
+/// Notes that may be copied on a full disk.
+const NOTES: u64 = 16 << 10;
 /// What to keep of a segment that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
@@ -36,7 +38,7 @@ pub(crate) enum Keep {
     Live,
     /// All that is alive: many small segments become one.
     Merge,
-    /// Nothing may be written: the disk is full.
+    /// The disk is full: only a few notes of what is gone.
     Nothing,
 }
 
@@ -136,7 +138,7 @@ impl Core {
         };
         let older = self.oldest_elsewhere(segment);
         let plan = self.plan(segment, &table, keep, older, now);
-        if keep == Keep::Nothing && (!plan.copies.is_empty() || !plan.tombstones.is_empty()) {
+        if keep == Keep::Nothing && !plan.is_affordable() {
             return Ok(Verdict::Spared);
         }
         if segment.flags & SOLO != 0 && keep == Keep::Hot && plan.copies.iter().any(|(e, _)| e.class == Class::Put) {
@@ -361,7 +363,13 @@ impl Core {
         let segment = if let Some(segment) = &chores.survivors {
             Arc::clone(segment)
         } else {
-            let made = self.create_segment(SURVIVORS)?;
+            // On a full disk nothing but notes of what is gone comes here.
+            let urgency = if self.health.is_full() {
+                Urgency::FreesSpace
+            } else {
+                Urgency::Ordinary
+            };
+            let made = self.create_segment(SURVIVORS, urgency)?;
             chores.survivors = Some(Arc::clone(&made));
             made
         };
@@ -399,7 +407,7 @@ impl Core {
             body_crc: crate::bytes::crc(body),
         };
         buf.extend_from_slice(&encode_trailer(made.tag, at, head_crc, trailer));
-        self.write_segment(&made, &buf, at)?;
+        self.write_freeing(&made, &buf, at)?;
         self.list(&made, 0, footer_entry(parts, at, sequence, version));
         Ok(made)
     }
@@ -456,7 +464,11 @@ impl Core {
         let padding = usize::try_from(align8(head.body_len) - head.body_len).unwrap_or(0);
         buf.resize(buf.len() + padding, 0);
         buf.extend_from_slice(&encode_trailer(made.tag, at, head_crc, trailer));
-        self.write_segment(&made, &buf, to)?;
+        if head.class == Class::Put {
+            self.write_segment(&made, &buf, to)?;
+        } else {
+            self.write_freeing(&made, &buf, to)?;
+        }
         let new = footer_entry(&parts, at, trailer.sequence, trailer.version);
         let namespace = self.namespace_number(parts.namespace)?;
         self.list(&made, namespace, new);
@@ -489,6 +501,12 @@ struct Plan {
 impl Plan {
     fn copied_bytes(&self) -> u64 {
         self.copies.iter().map(|(e, _)| e.end() - e.offset).sum()
+    }
+
+    /// Whether there is room for it on a full disk: for a few notes there is, with the ballast.
+    fn is_affordable(&self) -> bool {
+        let notes = self.copies.iter().all(|(entry, _)| entry.class != Class::Put);
+        notes && self.tombstones.is_empty() && self.copied_bytes() <= NOTES
     }
 
     fn drop(&mut self, entry: &FooterEntry, slot: Slot, older: u64) {

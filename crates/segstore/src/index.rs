@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::commit::Waiting;
 use crate::sync::lock;
 
-const SHARDS: usize = 256;
+pub(crate) const SHARDS: usize = 256;
 /// Segment handles and namespaces have 20 bits in a slot.
 pub(crate) const MAX_HANDLES: u32 = (1 << 20) - 1;
 
@@ -105,6 +105,22 @@ impl Packed {
     }
 }
 
+/// Where a fingerprint is, or belongs.
+#[derive(Clone, Copy, Debug)]
+enum Probe {
+    Found(usize),
+    Vacant { at: usize, walked: usize },
+}
+
+/// What came of offering a slot that may be old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newer {
+    Added,
+    Replaced(Slot),
+    /// There was one as new; nothing changed.
+    Older,
+}
+
 /// One shard: its slots, and what is on its way to disk for keys of this shard.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
@@ -145,22 +161,32 @@ impl Shard {
         }
     }
 
-    fn position(&self, fp: u128) -> Option<usize> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let mut i = self.home(fp);
-        for walked in 0..self.slots.len() {
+    /// Where the fingerprint is, or where it would have to go.
+    fn probe(&self, fp: u128) -> Probe {
+        let mut i = if self.slots.is_empty() { 0 } else { self.home(fp) };
+        let mut walked = 0;
+        while walked < self.slots.len() {
             let here = self.at(i);
-            if here.is_empty() || self.distance(i, &here) < walked {
-                return None;
+            if here.is_empty() {
+                break;
             }
             if here.fingerprint() == fp {
-                return Some(i);
+                return Probe::Found(i);
+            }
+            if self.distance(i, &here) < walked {
+                break;
             }
             i = self.next(i);
+            walked += 1;
         }
-        None
+        Probe::Vacant { at: i, walked }
+    }
+
+    fn position(&self, fp: u128) -> Option<usize> {
+        match self.probe(fp) {
+            Probe::Found(i) => Some(i),
+            Probe::Vacant { .. } => None,
+        }
     }
 
     pub(crate) fn get(&self, fp: u128) -> Option<Slot> {
@@ -169,22 +195,57 @@ impl Shard {
 
     /// Stores the slot and returns what was there before.
     pub(crate) fn insert(&mut self, slot: &Slot) -> Option<Slot> {
-        if let Some(i) = self.position(slot.fingerprint) {
-            let before = self.at(i).unpack();
-            self.set(i, slot.pack());
-            return Some(before);
+        match self.probe(slot.fingerprint) {
+            Probe::Found(i) => {
+                let before = self.at(i).unpack();
+                self.set(i, slot.pack());
+                Some(before)
+            }
+            vacant @ Probe::Vacant { .. } => {
+                self.add(slot.pack(), vacant);
+                None
+            }
         }
-        if (self.used + 1) * 10 > self.slots.len() * 9 {
-            self.grow((self.slots.len() + self.slots.len() / 16).max(self.slots.len() + 8));
-        }
-        self.place(slot.pack());
-        None
     }
 
-    fn place(&mut self, mut carry: Packed) {
+    /// Stores the slot unless one as new is there. With one look at the table: recovery does this for every entry.
+    pub(crate) fn insert_newer(&mut self, slot: &Slot) -> Newer {
+        match self.probe(slot.fingerprint) {
+            Probe::Found(i) => {
+                let before = self.at(i).unpack();
+                if before.sequence >= slot.sequence {
+                    return Newer::Older;
+                }
+                self.set(i, slot.pack());
+                Newer::Replaced(before)
+            }
+            vacant @ Probe::Vacant { .. } => {
+                self.add(slot.pack(), vacant);
+                Newer::Added
+            }
+        }
+    }
+
+    /// Adds what is not there, at the place a probe has found, unless the table must grow first.
+    fn add(&mut self, packed: Packed, place: Probe) {
+        match place {
+            Probe::Vacant { at, walked } if (self.used + 1) * 10 <= self.slots.len() * 9 => {
+                self.place_from(packed, at, walked);
+            }
+            _ => {
+                self.grow((self.slots.len() + self.slots.len() / 16).max(self.slots.len() + 8));
+                self.place(packed);
+            }
+        }
+    }
+
+    fn place(&mut self, packed: Packed) {
+        let home = self.home(packed.fingerprint());
+        self.place_from(packed, home, 0);
+    }
+
+    fn place_from(&mut self, mut carry: Packed, mut i: usize, mut walked: usize) {
         self.used += 1;
-        let mut i = self.home(carry.fingerprint());
-        let mut walked = 0;
         loop {
             let here = self.at(i);
             if here.is_empty() {
@@ -261,9 +322,14 @@ impl Default for Index {
 impl Index {
     /// Locks the shard of a fingerprint. Order: shard before segment table before segment; never two shards at once.
     pub(crate) fn shard(&self, fp: u128) -> MutexGuard<'_, Shard> {
+        lock(self.shards.get(Self::shard_of(fp)).unwrap_or(&self.fallback))
+    }
+
+    /// The shard a fingerprint belongs to.
+    pub(crate) fn shard_of(fp: u128) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]
-        let at = usize::from(fp as u8);
-        lock(self.shards.get(at).unwrap_or(&self.fallback))
+        let shard = fp as u8;
+        usize::from(shard)
     }
 
     /// Each shard in turn.
@@ -361,5 +427,29 @@ mod tests {
             assert_eq!(shard.get(probe), model.get(&probe).copied());
             assert_eq!(shard.used, model.len());
         }
+    }
+
+    #[test]
+    fn of_two_slots_for_one_fingerprint_the_newer_stays() {
+        let mut shard = Shard::default();
+        let mut model: HashMap<u128, Slot> = HashMap::new();
+        for n in 0..5000_u64 {
+            let mut s = slot(n % 900);
+            s.sequence = n.wrapping_mul(7919) % 5000;
+            let before = model.get(&s.fingerprint).copied();
+            let outcome = shard.insert_newer(&s);
+            match before {
+                Some(before) if before.sequence >= s.sequence => assert_eq!(outcome, Newer::Older),
+                Some(before) => assert_eq!(outcome, Newer::Replaced(before)),
+                None => assert_eq!(outcome, Newer::Added),
+            }
+            if outcome != Newer::Older {
+                model.insert(s.fingerprint, s);
+            }
+        }
+        for (fp, s) in &model {
+            assert_eq!(shard.get(*fp), Some(*s));
+        }
+        assert_eq!(shard.used, model.len());
     }
 }

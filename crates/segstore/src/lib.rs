@@ -24,6 +24,7 @@
 //! nothing of networks; [`Store::submit_with`] lets an event loop use it without a thread per write.
 
 mod backend;
+mod ballast;
 mod bytes;
 mod changes;
 mod chores;

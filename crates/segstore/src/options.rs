@@ -32,6 +32,8 @@ pub struct Options {
     pub queue_limit: u64,
     /// Below this much free space the store is read-only.
     pub min_free: u64,
+    /// Bytes kept aside so that a delete can be noted on a full disk; 0 for none.
+    pub ballast: u64,
     /// How often a full disk is asked again.
     pub probe_interval: Duration,
     /// Percent of the capacity that leases may hold.
@@ -63,6 +65,7 @@ impl Options {
             small_limit: 128 << 10,
             queue_limit: 64 << 20,
             min_free: 64 << 20,
+            ballast: (capacity / 256).min(1 << 20),
             probe_interval: Duration::from_secs(1),
             lease_percent: 25,
             keep_percent: 50,

@@ -15,6 +15,7 @@ use crate::commit::slot_of;
 use crate::core::{Core, History};
 use crate::error::Error;
 use crate::format::{Class, SEGMENT_HEADER_LEN, STORE_HEADER_LEN, SegmentHeader, StoreHeader, Table, VERSION};
+use crate::index::{Index, Newer, SHARDS, Slot};
 use crate::key::Durability;
 use crate::options::Options;
 use crate::scan::scan;
@@ -134,6 +135,25 @@ struct Marks {
     unclean: bool,
     deletes: HashMap<u128, u64>,
     any_namespace_deleted: bool,
+    /// Entries of one segment by shard: their slots then lie close in memory, and one lock serves them all.
+    puts: Vec<Vec<Slot>>,
+}
+
+/// Tells the disk what is going to be read, so that it works while entries are taken in; how many entries the footers announce.
+fn announce(found: &[Found]) -> u64 {
+    let mut expected = 0;
+    for segment in found {
+        let file = &*segment.file;
+        match read_footer_trailer(file) {
+            Ok(Some(trailer)) => {
+                expected += trailer.entries;
+                file.will_read(trailer.footer_at, trailer.table_len());
+            }
+            // It will be scanned, or its error will be met there.
+            Ok(None) | Err(_) => file.will_read(0, file.len().unwrap_or(0)),
+        }
+    }
+    expected
 }
 
 pub(crate) fn recover(backend: Arc<dyn Backend>, options: Options) -> Result<(Core, Recovered), Error> {
@@ -159,6 +179,7 @@ pub(crate) fn recover(backend: Arc<dyn Backend>, options: Options) -> Result<(Co
         next_age: AtomicU64::new(0),
         maintenance: Mutex::default(),
         chores: crate::core::Chores::default(),
+        ballast: Mutex::default(),
         closed: AtomicBool::new(false),
         shut: AtomicBool::new(false),
         options,
@@ -168,14 +189,7 @@ pub(crate) fn recover(backend: Arc<dyn Backend>, options: Options) -> Result<(Co
         ..Recovered::default()
     };
     let mut marks = Marks::default();
-    let mut expected = 0;
-    for segment in &found {
-        expected += read_footer_trailer(&*segment.file)
-            .ok()
-            .flatten()
-            .map_or(0, |t| t.entries);
-    }
-    core.index.reserve(expected);
+    core.index.reserve(announce(&found));
     for segment in found {
         core.load(segment, &mut marks, &mut report)?;
     }
@@ -271,6 +285,7 @@ impl Core {
             .map(|n| self.namespace_number(n))
             .collect::<Result<Vec<_>, _>>()?;
         let nameless = self.namespace_number(&[])?;
+        marks.puts.resize(SHARDS, Vec::new());
         for entry in &table.entries {
             marks.sequence = marks.sequence.max(entry.sequence);
             marks.version = marks.version.max(entry.version);
@@ -280,16 +295,8 @@ impl Core {
                 .unwrap_or(nameless);
             match entry.class {
                 Class::Put => {
-                    let slot = slot_of(entry, segment.handle, namespace, false);
-                    let mut shard = self.index.shard(entry.fingerprint);
-                    let before = shard.get(entry.fingerprint);
-                    if before.is_some_and(|b| b.sequence >= slot.sequence) {
-                        continue;
-                    }
-                    segment.gain(&slot);
-                    shard.insert(&slot);
-                    if let Some(before) = before {
-                        self.lose(&before);
+                    if let Some(puts) = marks.puts.get_mut(Index::shard_of(entry.fingerprint)) {
+                        puts.push(slot_of(entry, segment.handle, namespace, false));
                     }
                 }
                 Class::Delete | Class::Evict => {
@@ -303,7 +310,25 @@ impl Core {
                 Class::Floor => {}
             }
         }
+        for puts in &mut marks.puts {
+            self.merge_shard(segment, puts);
+            puts.clear();
+        }
         Ok(())
+    }
+
+    /// Takes in entries of one shard, with its lock taken once.
+    fn merge_shard(&self, segment: &Segment, puts: &[Slot]) {
+        let Some(first) = puts.first() else { return };
+        let mut shard = self.index.shard(first.fingerprint);
+        for slot in puts {
+            match shard.insert_newer(slot) {
+                Newer::Older => continue,
+                Newer::Added => {}
+                Newer::Replaced(before) => self.lose(&before),
+            }
+            segment.gain(slot);
+        }
     }
 
     /// Applies the deletes, once all puts are known.

@@ -291,6 +291,7 @@ impl Store {
         core.close_log();
         core.close_streams();
         core.maintain_now(Free::Everything);
+        core.look_for_space();
         Ok(outcome)
     }
 

@@ -137,7 +137,7 @@ impl Core {
         let segment = if let Some(segment) = &*lane {
             Arc::clone(segment)
         } else {
-            let made = self.create_segment(0)?;
+            let made = self.create_segment(0, Urgency::Ordinary)?;
             *lane = Some(Arc::clone(&made));
             made
         };
@@ -190,7 +190,7 @@ impl Writer {
             self.flushed_to = at;
             self.place = Place::Extent { segment, at };
         } else {
-            let segment = self.core.create_segment(SOLO)?;
+            let segment = self.core.create_segment(SOLO, Urgency::Ordinary)?;
             let mut state = segment.state();
             state.writers += 1;
             state.end += head_len;

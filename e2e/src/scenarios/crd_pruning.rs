@@ -13,7 +13,8 @@ use russet_controller::{Applier, Desired, Leadership};
 use russet_telemetry::Metrics;
 use serde_json::json;
 
-use super::{Scenario, Stage};
+use super::{Play, Scenario, Stage};
+use crate::TestCluster;
 use crate::crds;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -21,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "fields unknown to an old CRD vanished, and a matching revision annotation meant they were never re-applied",
     must_hold: "the controller reads back what it wrote, reports FieldsPruned, and applies the rest again once the CRD is upgraded",
-    run,
+    play: Play::Cluster(run),
 };
 
 const INSTANCE: &str = "
@@ -40,9 +41,9 @@ spec:
 
 const FIELD: &str = "spec.exposeNodePort";
 
-fn run<'a>(stage: &'a mut Stage<'_>) -> BoxFuture<'a, Result<()>> {
+fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
     async move {
-        let client = stage.cluster.client().await?;
+        let client = stage.world.client().await?;
         let (object, resource) = crds::parse(INSTANCE)?;
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
 

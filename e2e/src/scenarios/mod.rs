@@ -4,8 +4,10 @@
 //! honest: a fault that no longer bites anybody would make the assertion worthless.
 
 mod crd_pruning;
+mod header_drip;
 mod namespaced_informer;
 mod rollback_trap;
+mod scope_confusion;
 
 pub use rollback_trap::apply as restore;
 
@@ -13,6 +15,7 @@ use anyhow::{Result, ensure};
 use futures::future::BoxFuture;
 
 use crate::cluster::{Extras, TestCluster};
+use crate::kura::Program;
 
 /// Where a story is told: the terminal, or nowhere in tests.
 pub trait Narrator: Send {
@@ -42,7 +45,16 @@ pub struct Scenario {
     pub from: &'static str,
     pub what_happened: &'static str,
     pub must_hold: &'static str,
-    run: for<'a> fn(&'a mut Stage<'_>) -> BoxFuture<'a, Result<()>>,
+    play: Play,
+}
+
+/// A story and what it plays on.
+#[derive(Debug)]
+enum Play {
+    /// A cluster of its own: an incident may break it.
+    Cluster(for<'a> fn(&'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>>),
+    /// The cache node's program; the story starts as many as it needs.
+    Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
 }
 
 /// What a scenario plays on.
@@ -50,12 +62,12 @@ pub struct Scenario {
     missing_debug_implementations,
     reason = "a narrator is a terminal, with nothing to show"
 )]
-pub struct Stage<'n> {
-    pub(crate) cluster: TestCluster,
+pub struct Stage<'n, W> {
+    pub(crate) world: W,
     narrator: &'n mut dyn Narrator,
 }
 
-impl Stage<'_> {
+impl<W> Stage<'_, W> {
     fn step(&mut self, text: impl AsRef<str>) {
         self.narrator.step(text.as_ref());
     }
@@ -73,6 +85,8 @@ static ALL: &[Scenario] = &[
     rollback_trap::SCENARIO,
     crd_pruning::SCENARIO,
     namespaced_informer::SCENARIO,
+    scope_confusion::SCENARIO,
+    header_drip::SCENARIO,
 ];
 
 pub fn all() -> &'static [Scenario] {
@@ -84,13 +98,20 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
 }
 
 impl Scenario {
-    /// Starts a cluster of its own (an incident may break it) and plays the story. An error means that the promise does not hold.
+    /// Sets the stage and plays the story. An error means that the promise does not hold.
     pub async fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
         ensure!(!self.must_hold.is_empty(), "a scenario must promise something");
-        narrator.step("start a real etcd, kube-apiserver and kube-controller-manager");
-        let cluster = TestCluster::start(Extras::CONTROLLERS).await?;
-        let mut stage = Stage { cluster, narrator };
-        (self.run)(&mut stage).await
+        match self.play {
+            Play::Cluster(play) => {
+                narrator.step("start a real etcd, kube-apiserver and kube-controller-manager");
+                let world = TestCluster::start(Extras::CONTROLLERS).await?;
+                play(&mut Stage { world, narrator }).await
+            }
+            Play::Cache(play) => {
+                let world = Program::find()?;
+                play(&mut Stage { world, narrator }).await
+            }
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Scenario, Stage};
+use super::{Play, Scenario, Stage};
+use crate::TestCluster;
 use crate::identity::{Granted, rule};
 use crate::wait::PATIENCE;
 
@@ -28,14 +29,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "a cluster-wide Services informer needed rights that the namespaced Role did not give",
     must_hold: "a controller with a namespaced scope works under exactly its Role, and the audit log shows no denial",
-    run,
+    play: Play::Cluster(run),
 };
 
-fn run<'a>(stage: &'a mut Stage<'_>) -> BoxFuture<'a, Result<()>> {
+fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
     async move {
         stage.step("two ServiceAccounts that may read Services in one namespace, by a Role, and nothing else");
         let (ours, naive, namespace) = {
-            let sandbox = stage.cluster.sandbox("tailscale-operator").await?;
+            let sandbox = stage.world.sandbox("tailscale-operator").await?;
             let rules = || vec![rule("", &["services"], &["get", "list", "watch"])];
             let ours = sandbox.identity("ours").here(rules()).grant().await?;
             let naive = sandbox.identity("naive").here(rules()).grant().await?;
@@ -82,7 +83,7 @@ fn run<'a>(stage: &'a mut Stage<'_>) -> BoxFuture<'a, Result<()>> {
         task.await??;
         stage.holds("it reconciles the Service of its namespace");
 
-        let audit = stage.cluster.audit()?;
+        let audit = stage.world.audit()?;
         let denials = audit.denials(&ours.username)?;
         ensure!(denials.is_empty(), "denied requests: {denials:?}");
         let strayed: Vec<_> = audit

@@ -6,7 +6,8 @@ use futures::future::BoxFuture;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
 use russet_controller::compare::{self, Flavour};
 
-use super::{Scenario, Stage};
+use super::{Play, Scenario, Stage};
+use crate::TestCluster;
 use crate::crds::{self, FIXTURES};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -14,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "old revisions were rejected by CRD validation, so a failed deploy could not roll back",
     must_hold: "every fixture of every older schema still applies, and no field of it is dropped",
-    run,
+    play: Play::Cluster(run),
 };
 
 /// The object that a revision from before pool adoption would re-apply.
@@ -25,9 +26,9 @@ metadata: { name: from-an-older-revision }
 spec: { type: M2-L, zone: fr-par-1, os: Tahoe, fleetName: runners }
 ";
 
-fn run<'a>(stage: &'a mut Stage<'_>) -> BoxFuture<'a, Result<()>> {
+fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
     async move {
-        let client = stage.cluster.client().await?;
+        let client = stage.world.client().await?;
 
         stage.step("install a CRD whose spec has grown a required field: adoptPoolPrefix");
         let ours = crds::of_kind("ScalewayAppleSiliconMachine")?;

@@ -14,6 +14,7 @@
 mod api_examples;
 mod api_fixtures;
 mod capi_contract;
+mod conformance_http;
 mod controller_apply;
 mod controller_crds;
 mod controller_leader;
@@ -25,3 +26,15 @@ mod harness;
 mod linux_node;
 mod sample;
 mod scenarios;
+
+/// The node that was built last; built now if it never was.
+fn kura_program() -> russet_e2e::kura::Program {
+    russet_e2e::kura::Program::find().unwrap_or_else(|_| {
+        let built = std::process::Command::new(env!("CARGO"))
+            .args(["build", "--package", "kura"])
+            .status()
+            .unwrap();
+        assert!(built.success(), "failed to build kura");
+        russet_e2e::kura::Program::find().unwrap()
+    })
+}

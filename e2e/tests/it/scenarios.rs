@@ -25,6 +25,18 @@ async fn namespaced_informer_needs_no_right_beyond_its_role() {
     replay("namespaced-informer").await;
 }
 
+#[tokio::test]
+async fn scope_confusion_names_one_project_or_none() {
+    crate::kura_program();
+    replay("scope-confusion").await;
+}
+
+#[tokio::test]
+async fn header_drip_starves_nobody_and_is_cut_off() {
+    crate::kura_program();
+    replay("header-drip").await;
+}
+
 #[test]
 fn every_scenario_has_a_test_in_this_file() {
     let source = include_str!("scenarios.rs");

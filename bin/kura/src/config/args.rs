@@ -31,6 +31,9 @@ pub struct Args {
     /// Control plane.
     #[command(flatten)]
     pub control: Control,
+    /// Webhooks.
+    #[command(flatten)]
+    pub analytics: Analytics,
     /// Logs and traces.
     #[command(flatten)]
     pub telemetry: Telemetry,
@@ -138,15 +141,22 @@ pub struct Limits {
     /// Largest key-value document (at most 4 MiB)
     #[arg(long, env = "KURA_MAX_KEYVALUE_BYTES", default_value_t = 1_048_576)]
     pub max_keyvalue_bytes: usize,
-    /// Memory to stay below; bytes in flight get a quarter of it [default: the cgroup's limit, else the machine's memory]
+    /// Memory to stay below. Bytes in flight get a quarter of it, and above it pressure is critical: large uploads are refused
+    /// [default: the budget follows the cgroup's limit, else the machine's memory; pressure is critical at 85 % of that]
     #[arg(long, env = "KURA_MEMORY_HARD_LIMIT_BYTES")]
     pub memory_hard_limit_bytes: Option<u64>,
+    /// Above this, work that can wait is paused [default: 60 % of the limit]
+    #[arg(long, env = "KURA_MEMORY_SOFT_LIMIT_BYTES")]
+    pub memory_soft_limit_bytes: Option<u64>,
     /// Open uploads in parts
     #[arg(long, env = "KURA_MULTIPART_MAX_ACTIVE_UPLOADS", default_value_t = 128)]
     pub multipart_max_active_uploads: usize,
     /// Bytes of open uploads in parts [default: KURA_TMP_DIR_MAX_BYTES]
     #[arg(long, env = "KURA_MULTIPART_MAX_STORED_BYTES")]
     pub multipart_max_stored_bytes: Option<u64>,
+    /// For tests: the pressure is always normal, constrained or critical, whatever is measured
+    #[arg(long, env = "KURA_TEST_FORCE_MEMORY_PRESSURE")]
+    pub test_force_memory_pressure: Option<crate::pressure::State>,
     /// An upload in parts is forgotten after this time
     #[arg(long, env = "KURA_MULTIPART_UPLOAD_TTL_MS", default_value_t = 86_400_000)]
     pub multipart_upload_ttl_ms: u64,
@@ -217,7 +227,7 @@ pub struct Control {
     /// Seconds of traffic that one usage event covers
     #[arg(long, env = "KURA_USAGE_WINDOW_SECS", default_value_t = 60)]
     pub usage_window_secs: u64,
-    /// How often closed windows are written to disk
+    /// How often the counts of the open window are written to disk; a killed process loses no more than that
     #[arg(long, env = "KURA_USAGE_FLUSH_INTERVAL_MS", default_value_t = 60_000)]
     pub usage_flush_interval_ms: u64,
     /// How often usage is delivered
@@ -232,6 +242,33 @@ pub struct Control {
     /// Events kept while the control plane is away
     #[arg(long, env = "KURA_USAGE_OUTBOX_MAX_DEPTH", default_value_t = 100_000)]
     pub usage_outbox_max_depth: usize,
+}
+
+/// Who hears of single downloads and uploads. The key comes from KURA_ANALYTICS_SIGNING_KEY.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Analytics webhooks")]
+pub struct Analytics {
+    /// Server that is told about Xcode and Gradle artifacts of projects; needs KURA_ANALYTICS_SIGNING_KEY
+    #[arg(long, env = "KURA_ANALYTICS_SERVER_URL")]
+    pub analytics_server_url: Option<String>,
+    /// Events per request
+    #[arg(long, env = "KURA_ANALYTICS_BATCH_SIZE", default_value_t = 100)]
+    pub analytics_batch_size: usize,
+    /// How long an event waits for others to travel with
+    #[arg(long, env = "KURA_ANALYTICS_BATCH_TIMEOUT_MS", default_value_t = 5000)]
+    pub analytics_batch_timeout_ms: u64,
+    /// Events that may wait; more are dropped and counted
+    #[arg(long, env = "KURA_ANALYTICS_QUEUE_CAPACITY", default_value_t = 1000)]
+    pub analytics_queue_capacity: usize,
+    /// How long the server may take
+    #[arg(long, env = "KURA_ANALYTICS_REQUEST_TIMEOUT_MS", default_value_t = 5000)]
+    pub analytics_request_timeout_ms: u64,
+    /// Failures in a row after which the server is left alone for a while
+    #[arg(long, env = "KURA_ANALYTICS_CIRCUIT_BREAKER_FAILURE_THRESHOLD", default_value_t = 5)]
+    pub analytics_circuit_breaker_failure_threshold: u32,
+    /// How long it is left alone
+    #[arg(long, env = "KURA_ANALYTICS_CIRCUIT_BREAKER_OPEN_MS", default_value_t = 30_000)]
+    pub analytics_circuit_breaker_open_ms: u64,
 }
 
 /// What the node says about itself.
@@ -250,169 +287,149 @@ pub struct Telemetry {
     /// Environment name in traces
     #[arg(long, env = "KURA_OTEL_DEPLOYMENT_ENVIRONMENT", default_value = "local")]
     pub otel_deployment_environment: String,
-    /// Where traces go; accepted, not used yet
+    /// Where traces go, as OTLP over HTTP (protobuf): the full URL, such as http://collector:4318/v1/traces. Nothing is traced
+    /// without it. Credentials for the collector come from OTEL_EXPORTER_OTLP_HEADERS
     #[arg(long, env = "KURA_OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")]
     pub otel_exporter_otlp_traces_endpoint: Option<String>,
+    /// The collector's base URL, to which /v1/traces is added; used when the setting above is not given
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otel_exporter_otlp_endpoint: Option<String>,
+    /// Share of requests that are traced, from 0 to 1. A caller that sent a decision in `traceparent` is followed
+    #[arg(long, env = "KURA_OTEL_TRACES_SAMPLE_RATIO", default_value_t = 1.0)]
+    pub otel_traces_sample_ratio: f64,
 }
 
 /// The mesh between nodes is not part of this version: everything here is accepted so that a deployment starts, and unused.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Mesh (accepted, not used by this version)")]
+#[command(next_help_heading = "Mesh (accepted, no effect in this version)")]
 pub struct Mesh {
-    /// Port for other nodes
+    /// Port for other nodes. No effect: this version has no mesh
     #[arg(long, env = "KURA_INTERNAL_PORT", default_value_t = 7443)]
     pub internal_port: u16,
-    /// Other nodes
+    /// Other nodes. No effect: this version has no mesh
     #[arg(long, env = "KURA_PEERS")]
     pub peers: Option<String>,
-    /// Gateway to other nodes
+    /// Gateway to other nodes. No effect: this version has no mesh
     #[arg(long, env = "KURA_PEER_GATEWAY_URL")]
     pub peer_gateway_url: Option<String>,
-    /// DNS name of this region's nodes
+    /// DNS name of this region's nodes. No effect: this version has no mesh
     #[arg(long, env = "KURA_DISCOVERY_DNS_NAME")]
     pub discovery_dns_name: Option<String>,
-    /// DNS name of all regions' nodes
+    /// DNS name of all regions' nodes. No effect: this version has no mesh
     #[arg(long, env = "KURA_GLOBAL_DISCOVERY_DNS_NAME")]
     pub global_discovery_dns_name: Option<String>,
-    /// Ask the control plane for peers
+    /// Ask the control plane for peers. No effect: this version has no mesh
     #[arg(long, env = "KURA_MESH_PEERS_SYNC")]
     pub mesh_peers_sync: Option<String>,
-    /// CA of the mesh
+    /// CA of the mesh. No effect: this version has no mesh
     #[arg(long, env = "KURA_INTERNAL_TLS_CA_CERT_PATH")]
     pub internal_tls_ca_cert_path: Option<PathBuf>,
-    /// Certificate in the mesh
+    /// Certificate in the mesh. No effect: this version has no mesh
     #[arg(long, env = "KURA_INTERNAL_TLS_CERT_PATH")]
     pub internal_tls_cert_path: Option<PathBuf>,
-    /// Key in the mesh
+    /// Key in the mesh. No effect: this version has no mesh
     #[arg(long, env = "KURA_INTERNAL_TLS_KEY_PATH")]
     pub internal_tls_key_path: Option<PathBuf>,
-    /// Enrol at start
+    /// Enrol at start. No effect: this version has no mesh
     #[arg(long, env = "KURA_ENROLL_ON_BOOT")]
     pub enroll_on_boot: Option<String>,
-    /// Where to register
+    /// Where to register. No effect: this version has no mesh
     #[arg(long, env = "KURA_REGISTRATION_URL")]
     pub registration_url: Option<String>,
-    /// URL to register
+    /// URL to register. No effect: this version has no mesh
     #[arg(long, env = "KURA_ADVERTISED_HTTP_URL")]
     pub advertised_http_url: Option<String>,
-    /// How often to register
+    /// How often to register. No effect: this version has no mesh
     #[arg(long, env = "KURA_REGISTRATION_INTERVAL_MS")]
     pub registration_interval_ms: Option<String>,
-    /// Depth of the replication queue
+    /// Depth of the replication queue. No effect: this version has no mesh
     #[arg(long, env = "KURA_OUTBOX_MAX_DEPTH")]
     pub outbox_max_depth: Option<String>,
-    /// Bandwidth of replication
+    /// Bandwidth of replication. No effect: this version has no mesh
     #[arg(long, env = "KURA_REPLICATION_BANDWIDTH_LIMIT_BYTES_PER_SECOND")]
     pub replication_bandwidth_limit_bytes_per_second: Option<String>,
-    /// Latency above which replication slows down
+    /// Latency above which replication slows down. No effect: this version has no mesh
     #[arg(long, env = "KURA_REPLICATION_PUBLIC_LATENCY_TARGET_MS")]
     pub replication_public_latency_target_ms: Option<String>,
-    /// Stall after which a replicated upload is given up
+    /// Stall after which a replicated upload is given up. No effect: this version has no mesh
     #[arg(long, env = "KURA_REPLICATION_UPLOAD_STALL_MS")]
     pub replication_upload_stall_ms: Option<String>,
-    /// Margin of a backfill
+    /// Margin of a backfill. No effect: this version has no mesh
     #[arg(long, env = "KURA_BACKFILL_MARGIN_PERCENT")]
     pub backfill_margin_percent: Option<String>,
-    /// Fullness that makes a node ready
+    /// Fullness that makes a node ready. No effect: this version has no mesh
     #[arg(long, env = "KURA_BACKFILL_READY_RING_PERCENT")]
     pub backfill_ready_ring_percent: Option<String>,
-    /// Bytes per backfill batch
+    /// Bytes per backfill batch. No effect: this version has no mesh
     #[arg(long, env = "KURA_BACKFILL_BATCH_BYTES")]
     pub backfill_batch_bytes: Option<String>,
 }
 
-/// What the node's design made pointless, and what later versions will use.
+/// What the node's design made pointless.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Accepted and ignored")]
+#[command(next_help_heading = "Accepted, no effect")]
 pub struct Legacy {
-    /// gRPC shares the port of HTTP
+    /// No effect: gRPC shares the port of HTTP
     #[arg(long, env = "KURA_GRPC_PORT")]
     pub grpc_port: Option<String>,
-    /// Ignored
+    /// No effect: this version has no mesh
     #[arg(long, env = "KURA_BACKFILL_ENABLED")]
     pub backfill_enabled: Option<String>,
-    /// No pool: one descriptor per segment and connection
+    /// No effect: there is no pool, just one descriptor per segment and connection
     #[arg(long, env = "KURA_FILE_DESCRIPTOR_POOL_SIZE")]
     pub file_descriptor_pool_size: Option<String>,
-    /// No pool
+    /// No effect: there is no pool to wait for
     #[arg(long, env = "KURA_FILE_DESCRIPTOR_ACQUIRE_TIMEOUT_MS")]
     pub file_descriptor_acquire_timeout_ms: Option<String>,
-    /// Segments stay open
+    /// No effect: segments stay open
     #[arg(long, env = "KURA_SEGMENT_HANDLE_CACHE_SIZE")]
     pub segment_handle_cache_size: Option<String>,
-    /// Always on
+    /// No effect: always on
     #[arg(long, env = "KURA_ACCELERATED_FILE_SERVING_ENABLED")]
     pub accelerated_file_serving_enabled: Option<String>,
-    /// Always sendfile
+    /// No effect: always sendfile
     #[arg(long, env = "KURA_ACCELERATED_FILE_SERVING_MODE")]
     pub accelerated_file_serving_mode: Option<String>,
-    /// No limit: it holds no thread
+    /// No effect: a transfer holds no thread, so their number is not limited
     #[arg(long, env = "KURA_ACCELERATED_FILE_SERVING_MAX_CONCURRENT")]
     pub accelerated_file_serving_max_concurrent: Option<String>,
-    /// Fixed
+    /// No effect: the kernel moves as much as the socket takes
     #[arg(long, env = "KURA_ACCELERATED_FILE_SERVING_CHUNK_BYTES")]
     pub accelerated_file_serving_chunk_bytes: Option<String>,
-    /// Always on
+    /// No effect: always on
     #[arg(long, env = "KURA_ACTION_CACHE_EVICTION_CASCADE_ENABLED")]
     pub action_cache_eviction_cascade_enabled: Option<String>,
-    /// One budget from KURA_MEMORY_HARD_LIMIT_BYTES
-    #[arg(long, env = "KURA_MEMORY_SOFT_LIMIT_BYTES")]
-    pub memory_soft_limit_bytes: Option<String>,
-    /// One budget from KURA_MEMORY_HARD_LIMIT_BYTES
+    /// No effect: there are no caches to size, and one budget that follows the limit
     #[arg(long, env = "KURA_MEMORY_FLOOR_BYTES")]
     pub memory_floor_bytes: Option<String>,
-    /// No snapshot extension yet
+    /// No effect: no snapshots are kept in memory
     #[arg(long, env = "KURA_SNAPSHOT_CACHE_MAX_BYTES")]
     pub snapshot_cache_max_bytes: Option<String>,
-    /// No snapshot extension yet
+    /// No effect: no snapshots are kept in memory
     #[arg(long, env = "KURA_SNAPSHOT_INDEX_MAX_ENTRIES")]
     pub snapshot_index_max_entries: Option<String>,
-    /// The index is in memory
+    /// No effect: the whole index is in memory
     #[arg(long, env = "KURA_MANIFEST_CACHE_MAX_BYTES")]
     pub manifest_cache_max_bytes: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_MAX_OPEN_FILES")]
     pub metadata_store_max_open_files: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_MAX_BACKGROUND_JOBS")]
     pub metadata_store_max_background_jobs: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_MAX_WRITE_BUFFERS")]
     pub metadata_store_max_write_buffers: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_READ_CACHE_BYTES")]
     pub metadata_store_read_cache_bytes: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_WRITE_BUFFER_POOL_BYTES")]
     pub metadata_store_write_buffer_pool_bytes: Option<String>,
-    /// No metadata database
+    /// No effect: there is no metadata database
     #[arg(long, env = "KURA_METADATA_STORE_WRITE_BUFFER_BYTES")]
     pub metadata_store_write_buffer_bytes: Option<String>,
-    /// Analytics webhooks: not sent by this version
-    #[arg(long, env = "KURA_ANALYTICS_SERVER_URL")]
-    pub analytics_server_url: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_BATCH_SIZE")]
-    pub analytics_batch_size: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_BATCH_TIMEOUT_MS")]
-    pub analytics_batch_timeout_ms: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_QUEUE_CAPACITY")]
-    pub analytics_queue_capacity: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_REQUEST_TIMEOUT_MS")]
-    pub analytics_request_timeout_ms: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_CIRCUIT_BREAKER_FAILURE_THRESHOLD")]
-    pub analytics_circuit_breaker_failure_threshold: Option<String>,
-    /// Analytics webhooks
-    #[arg(long, env = "KURA_ANALYTICS_CIRCUIT_BREAKER_OPEN_MS")]
-    pub analytics_circuit_breaker_open_ms: Option<String>,
-    /// No error reports are sent anywhere
+    /// No effect: no error reports are sent anywhere; errors are in the log
     #[arg(long, env = "KURA_SENTRY_DSN", hide_env_values = true)]
     pub sentry_dsn: Option<String>,
-    /// Only for the tests of the node this one replaces
-    #[arg(long, env = "KURA_TEST_FORCE_MEMORY_PRESSURE")]
-    pub test_force_memory_pressure: Option<String>,
 }

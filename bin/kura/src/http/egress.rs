@@ -3,6 +3,7 @@
 //! Bytes count when a socket has taken them. A client that goes away in the middle of a gigabyte is charged for what it got.
 
 use super::service::Service;
+use crate::analytics::Action;
 use crate::blob::Kind;
 use crate::usage::Direction;
 use std::time::Duration;
@@ -17,14 +18,18 @@ pub struct Receipt {
 #[derive(Debug)]
 struct Told {
     namespace: Box<str>,
+    key: Box<[u8]>,
 }
 
 impl Service {
     /// The receipt of an artifact that is about to be sent.
-    pub fn receipt(&self, kind: Kind, namespace: &str) -> Receipt {
-        let told = self.shared.usage.is_on().then(|| {
+    pub fn receipt(&self, kind: Kind, namespace: &str, key: &[u8]) -> Receipt {
+        let shared = &self.shared;
+        let analytics = shared.analytics.wants(kind, namespace);
+        let told = (analytics || shared.usage.is_on()).then(|| {
             Box::new(Told {
                 namespace: namespace.into(),
+                key: if analytics { key.into() } else { Box::default() },
             })
         });
         Receipt { kind, told }
@@ -36,9 +41,13 @@ impl Service {
         if let Some(told) = receipt.told
             && sent > 0
         {
+            let Told { namespace, key } = *told;
             self.shared
                 .usage
-                .add(Direction::Download, receipt.kind, &told.namespace, sent);
+                .add(Direction::Download, receipt.kind, &namespace, sent);
+            self.shared
+                .analytics
+                .tell(Action::Download, receipt.kind, &namespace, &key, sent);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// The header fields that change what happens. Each occurs at most once; the engines refuse repetitions.
+/// The header fields that change what happens. Each occurs at most once; the engines refuse repetitions, unless it says so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
     /// Who asks.
@@ -58,6 +58,8 @@ pub struct Fields<'a> {
     pub if_none_match: Option<&'a [u8]>,
     /// Which version the range belongs to.
     pub if_range: Option<&'a [u8]>,
+    /// The trace the request belongs to. May be repeated; the first counts.
+    pub traceparent: Option<&'a [u8]>,
     /// What the body hashes to.
     pub content_digest: Option<&'a [u8]>,
     /// Whether the answer should say what it hashes to.

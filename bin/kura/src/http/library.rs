@@ -3,12 +3,17 @@
 //! Every connection begins in the hand-written engine, with TLS and without. It sees the preface and hands the socket over
 //! together with the bytes it has read ([`Replay`]). gRPC will join here: unknown paths with a gRPC content type already get a gRPC status.
 
+mod replay;
+
+pub use replay::Replay;
+
 use super::body;
 use super::egress::Receipt;
 use super::head::{Fields, Head, Method};
 use super::reply::{Payload, Reply, Slice};
 use super::route::Route;
 use super::service::{Plan, Planned, Service};
+use super::span::Traced;
 use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
@@ -26,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// What one frame of a blob carries.
 const FRAME: u64 = 64 * 1024;
@@ -115,6 +120,7 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
     let (parts, incoming) = request.into_parts();
     let planned = match head_of(&parts) {
         Ok(head) => {
+            underway.traced = service.trace(&head, "2");
             let now = SystemClock.now();
             let mut planned = service.plan(&head, now, None);
             if let Plan::Ask(question) = planned.plan {
@@ -125,10 +131,17 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
         }
         Err(refusal) => Planned {
             route: Route::Unknown,
-            plan: Plan::Reply(Reply::message(refusal.status(), &refusal.to_string())),
+            plan: Plan::Reply(match parts.method {
+                http::Method::HEAD => Reply::message(refusal.status(), &refusal.to_string()).described(),
+                _ => Reply::message(refusal.status(), &refusal.to_string()),
+            }),
+            whose: None,
             digest: None,
         },
     };
+    if let Some(traced) = &mut underway.traced {
+        traced.planned(&planned);
+    }
     let mut body = Received::new(incoming, patience.stall);
     let mut reply = service.perform(planned.plan, planned.digest, &mut body).await;
     underway.answer = Some((planned.route, reply.status));
@@ -147,6 +160,7 @@ struct Underway {
     answer: Option<(Route, u16)>,
     egress: Option<(Receipt, u64)>,
     sent: u64,
+    traced: Option<Traced>,
 }
 
 impl Underway {
@@ -158,6 +172,7 @@ impl Underway {
             answer: None,
             egress: None,
             sent: 0,
+            traced: None,
         }
     }
 }
@@ -167,6 +182,9 @@ impl Drop for Underway {
         let took = self.started.elapsed();
         if let Some((route, status)) = self.answer {
             self.service.shard.request(route, status, took);
+            if let Some(traced) = &mut self.traced {
+                traced.answered(status, self.sent);
+            }
         }
         if let Some((receipt, wanted)) = self.egress.take() {
             self.service.sent(receipt, self.sent, wanted, took);
@@ -197,6 +215,7 @@ fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {
             if_none_match: single(header::IF_NONE_MATCH)?,
             if_range: single(header::IF_RANGE)?,
             content_digest: single(HeaderName::from_static("content-digest"))?,
+            traceparent: parts.headers.get("traceparent").map(HeaderValue::as_bytes),
             want_content_digest: single(HeaderName::from_static("want-content-digest"))?,
             accept: parts.headers.get(header::ACCEPT).map(HeaderValue::as_bytes),
             artifact_tag: single(HeaderName::from_static("x-artifact-tag"))?,
@@ -228,6 +247,11 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
         Payload::Document { content_type, body } => {
             put(header::CONTENT_TYPE, content_type);
             Content::whole(body)
+        }
+        Payload::Described { content_type, length } => {
+            put(header::CONTENT_TYPE, content_type);
+            put(header::CONTENT_LENGTH, &length.to_string());
+            Content::whole(Bytes::new())
         }
         Payload::Tag(tag) => {
             put(header::ETAG, tag.as_str());
@@ -383,86 +407,5 @@ impl body::Body for Received {
         let count = count.min(self.current.len());
         self.current.advance(count);
         self.left = self.left.map(|left| left.saturating_sub(count as u64));
-    }
-}
-
-/// A stream whose first bytes were read by somebody else; counts what goes through it.
-#[derive(Debug)]
-pub struct Replay<I> {
-    read: Bytes,
-    inner: I,
-    moved: Arc<AtomicU64>,
-}
-
-impl<I> Replay<I> {
-    /// `read` comes first, then what `inner` has.
-    pub fn new(read: Bytes, inner: I) -> Self {
-        Self {
-            read,
-            inner,
-            moved: Arc::default(),
-        }
-    }
-
-    /// Bytes that went through, in both directions.
-    fn moved(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.moved)
-    }
-
-    fn count(&self, bytes: usize) {
-        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Replay<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.read.is_empty() {
-            let before = buffer.filled().len();
-            let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-            self.count(buffer.filled().len() - before);
-            return read;
-        }
-        let count = self.read.len().min(buffer.remaining());
-        let first = self.read.split_to(count);
-        buffer.put_slice(&first);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Replay<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        if let Poll::Ready(Ok(count)) = &written {
-            self.count(*count);
-        }
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        if let Poll::Ready(Ok(count)) = &written {
-            self.count(*count);
-        }
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

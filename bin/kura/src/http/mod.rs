@@ -16,4 +16,5 @@ pub mod reply;
 pub mod route;
 pub mod routes;
 pub mod service;
+pub mod span;
 pub mod voice;

@@ -10,7 +10,9 @@ use super::reply::{Error, Reply};
 use super::route::Route;
 use super::routes;
 use super::service::Service;
+use crate::analytics::Action;
 use crate::blob::{Blobs, Kind, Put, Target};
+use crate::budget::Overloaded;
 use crate::metrics::Outcome;
 use crate::multipart::Upload;
 use crate::tools::Event;
@@ -184,6 +186,9 @@ impl Service {
         self.shared
             .usage
             .add(Direction::Upload, target.kind, &target.namespace, length);
+        self.shared
+            .analytics
+            .tell(Action::Upload, target.kind, &target.namespace, &target.key, length);
     }
 
     async fn store_blob<B: Body>(&self, incoming: Incoming, body: &mut B) -> Result<(Put, u64), Error> {
@@ -215,6 +220,9 @@ impl Service {
             }
         } else {
             start.extend_from_slice(&envelope);
+        }
+        if shared.pressure.refuses_streams() {
+            return Err(Overloaded.into());
         }
         let _held = shared.budget.reserve(WINDOW).await?;
         let whole = announced.map(|length| length + envelope.len() as u64);

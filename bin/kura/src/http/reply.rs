@@ -40,6 +40,13 @@ pub enum Payload {
         /// Its bytes.
         body: Bytes,
     },
+    /// The answer to HEAD where GET would get a document.
+    Described {
+        /// Its media type.
+        content_type: &'static str,
+        /// Its length.
+        length: u64,
+    },
     /// A stored blob, or a part of it.
     Blob(Slice),
     /// The blob exists, this is its tag (304).
@@ -88,6 +95,16 @@ impl Reply {
             },
             ..Self::empty(status)
         }
+    }
+
+    /// The same answer to HEAD. A body there would be read as the beginning of the next answer.
+    #[must_use]
+    pub fn described(mut self) -> Self {
+        if let Payload::Document { content_type, body } = self.payload {
+            let length = body.len() as u64;
+            self.payload = Payload::Described { content_type, length };
+        }
+        self
     }
 
     /// `{"message": …}`.

@@ -7,16 +7,20 @@ use super::receive::Receive;
 use super::reply::{Error, Payload, Reply};
 use super::route::{self, Found, Route, Whose};
 use super::routes::{self, Unverified};
+use super::span::Labels;
 use super::voice::Asked;
+use crate::analytics::Analytics;
 use crate::blob::Blobs;
 use crate::budget::Budget;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{Metrics, Shard};
 use crate::multipart::Uploads;
+use crate::pressure::Pressure;
 use crate::scope::{Query, decode};
 use crate::tools::Tools;
 use crate::usage::Ledger;
 use russet_identity::{Access, Authorizer, Credential, Decision, Denial, Moment, Refusal, Scope};
+use russet_telemetry::trace::Traces;
 use std::sync::Arc;
 
 /// What every thread shares.
@@ -34,8 +38,14 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Uploads in parts.
     pub uploads: Uploads,
+    /// How close memory is to its limit.
+    pub pressure: Arc<Pressure>,
     /// What is reported to the control plane.
     pub usage: Ledger,
+    /// What is told to webhooks.
+    pub analytics: Analytics,
+    /// Spans of requests.
+    pub traces: Traces,
     /// The node as probes describe it.
     pub node: Node,
     /// Limits of routes.
@@ -90,6 +100,8 @@ pub struct Planned {
     pub route: Route,
     /// What to do.
     pub plan: Plan,
+    /// Whose data it is about, for traces.
+    pub whose: Option<Box<Labels>>,
     /// What was said about digests, if anything was.
     pub digest: Option<Box<Wish>>,
 }
@@ -113,10 +125,20 @@ impl Service {
             let asked = found.route.asked(head.method);
             Plan::Reply(self.refuse(found.route, asked, error))
         });
+        let plan = match plan {
+            Plan::Reply(reply) if head.method == Method::Head => Plan::Reply(reply.described()),
+            plan => plan,
+        };
         let (plan, digest) = wish(head, plan);
+        // Only a traced request pays for reading the scope twice.
+        let whose = (self.shared.traces.is_on() && !found.route.is_probe())
+            .then(|| self.scope(found.whose, head).ok())
+            .flatten()
+            .map(|(_, scope)| Labels::of(&scope));
         Planned {
             route: found.route,
             plan,
+            whose,
             digest,
         }
     }

@@ -9,6 +9,7 @@ use super::wait::{Ended, Patience, Wire};
 use crate::http::reply::Reply;
 use crate::http::route::Route;
 use crate::http::service::{Plan, Planned, Service};
+use crate::http::span::Traced;
 use crate::lifecycle::Inflight;
 use bytes::{Buf as _, Bytes};
 use russet_identity::{Clock as _, SystemClock};
@@ -92,31 +93,44 @@ async fn exchange(wire: &mut Wire, service: &Service, late: bool) -> Next {
     let started = Instant::now();
     let inflight = service.shared.lifecycle.enter();
     let head = wire.input.get(..end).unwrap_or_default();
-    let (planned, terms) = match parse(head) {
+    let (planned, terms, traced) = match parse(head) {
         Ok(Parsed::Http2Preface) => return Next::Http2,
         Err(refusal) => return refuse(wire, service, refusal).await,
         Ok(Parsed::Request(head, terms)) => {
+            let mut traced = service.trace(&head, if terms.old { "1.0" } else { "1.1" });
             let now = SystemClock.now();
             let mut planned = service.plan(&head, now, None);
             if let Plan::Ask(question) = planned.plan {
                 let decision = service.ask(question).await;
                 planned = service.plan(&head, now, Some(decision));
             }
-            (planned, terms)
+            if let Some(traced) = &mut traced {
+                traced.planned(&planned);
+            }
+            (planned, terms, traced)
         }
     };
     wire.input.advance(end);
-    answer(wire, service, planned, terms, (started, inflight)).await
+    let underway = Underway {
+        started,
+        inflight,
+        traced,
+    };
+    answer(wire, service, planned, terms, underway).await
 }
 
-async fn answer(
-    wire: &mut Wire,
-    service: &Service,
-    planned: Planned,
-    terms: Terms,
-    (started, inflight): (Instant, Inflight<'_>),
-) -> Next {
-    let Planned { route, plan, digest } = planned;
+/// A request on its way to its answer.
+struct Underway<'a> {
+    started: Instant,
+    inflight: Inflight<'a>,
+    traced: Option<Traced>,
+}
+
+async fn answer(wire: &mut Wire, service: &Service, planned: Planned, terms: Terms, underway: Underway<'_>) -> Next {
+    let Planned {
+        route, plan, digest, ..
+    } = planned;
+    let started = underway.started;
     let mut body = SocketBody::new(wire, terms, started);
     let mut reply = service.perform(plan, digest, &mut body).await;
     let rest = body.rest().await;
@@ -135,8 +149,11 @@ async fn answer(
     if let Some((receipt, length)) = egress {
         service.sent(receipt, body.wire().delivered(), length, took);
     }
+    if let Some(mut traced) = underway.traced {
+        traced.answered(status, body.wire().delivered());
+    }
     // The request is over; what is left is courtesy, which a drain does not wait for.
-    drop(inflight);
+    drop(underway.inflight);
     if sent.is_err() {
         return Next::Close;
     }

@@ -213,6 +213,15 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((name, value))
 }
 
+/// Optional white space is spaces and tabs. Trimming more would forgive a carriage return alone, which ends a line for some
+/// and not for others.
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
 /// The fields that decide something, as they are met.
 #[derive(Default)]
 #[expect(
@@ -246,6 +255,9 @@ impl<'a> Found<'a> {
             }
             8 if name.eq_ignore_ascii_case(b"if-range") => once(&mut self.fields.if_range, value)?,
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
+            11 if name.eq_ignore_ascii_case(b"traceparent") => {
+                self.fields.traceparent.get_or_insert(value);
+            }
             12 if name.eq_ignore_ascii_case(b"content-type") => once(&mut self.fields.content_type, value)?,
             13 if name.eq_ignore_ascii_case(b"authorization") => once(&mut self.fields.authorization, value)?,
             13 if name.eq_ignore_ascii_case(b"if-none-match") => once(&mut self.fields.if_none_match, value)?,
@@ -307,15 +319,6 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal>
     } else {
         Ok(())
     }
-}
-
-/// Without the blanks that may stand around a value. A carriage return is not one of them: whoever takes it for the end of
-/// the line sees another request than we do.
-fn trim(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 /// Digits only: no sign, no list, no white space, no overflow.

@@ -81,6 +81,9 @@ fn what_two_readers_could_understand_differently_is_refused() {
         (with(" Transfer-Encoding: chunked"), Refusal::Folded),
         (with("A: b\r\n\tfolded"), Refusal::Folded),
         (with("A: b\rc"), Refusal::Field),
+        // A carriage return at the end of a value was trimmed as white space.
+        (with("A: b\r"), Refusal::Field),
+        (with("Content-Length: 1\u{c}"), Refusal::Field),
         (with("A: b\0c"), Refusal::Field),
         // Found by fuzzing: blanks around a value were taken to include carriage returns and form feeds.
         (with("Content-Length: 5\r"), Refusal::Field),

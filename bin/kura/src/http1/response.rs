@@ -65,6 +65,7 @@ pub struct Manner {
 pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, service: &Service) -> Result<(), Ended> {
     let shard = &service.shard;
     wire.written = 0;
+    wire.head = 0;
     match reply.payload {
         Payload::Blob(ref slice) if !slice.described_only && slice.hit.file().is_some() => {
             shard.path(Path::Accelerated);
@@ -92,6 +93,7 @@ pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, service: &S
         Payload::Document { ref body, .. } => {
             let rest = SCRATCH.with_borrow_mut(|scratch| {
                 let head = head_of(scratch, &reply, manner);
+                wire.head = head.len() as u64;
                 head.extend_from_slice(body);
                 let rest = first_write(wire, head);
                 head.shrink_to(DOCUMENT_ROOM);
@@ -100,7 +102,11 @@ pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, service: &S
             send_rest(wire, &rest, service).await
         }
         _ => {
-            let rest = SCRATCH.with_borrow_mut(|scratch| first_write(wire, head_of(scratch, &reply, manner)))?;
+            let rest = SCRATCH.with_borrow_mut(|scratch| {
+                let head = head_of(scratch, &reply, manner);
+                wire.head = head.len() as u64;
+                first_write(wire, head)
+            })?;
             wire.write_all(&rest).await
         }
     }
@@ -235,6 +241,10 @@ fn write_head(out: &mut Vec<u8>, reply: &Reply, manner: Manner, date: &str) {
         Payload::Document { content_type, body } => {
             field(out, "content-type", content_type);
             number(out, body.len() as u64);
+        }
+        Payload::Described { content_type, length } => {
+            field(out, "content-type", content_type);
+            number(out, *length);
         }
         Payload::Blob(slice) => {
             field(out, "content-type", slice.content_type);

@@ -13,6 +13,8 @@ pub struct Gauges {
     pub plain: Vec<(&'static str, &'static str, f64)>,
     /// The same for counters kept elsewhere.
     pub counters: Vec<(&'static str, &'static str, u64)>,
+    /// Metrics with labels that are kept elsewhere.
+    pub labelled: Vec<super::Labelled>,
     /// Region label of `node_info`.
     pub region: String,
     /// Tenant label of `node_info`.
@@ -63,6 +65,7 @@ pub fn render(metrics: &Metrics, gauges: &Gauges) -> String {
         "Connections cut off because their bytes were not HTTP.",
     );
     text.line(refused, "", metrics.sum(|shard| Some(&shard.refused_connections)));
+    waits(&mut text, metrics);
     let mut last = "";
     for (name, labels, value) in metrics.trust.lines() {
         if name != last {
@@ -78,6 +81,14 @@ pub fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     for (name, help, value) in &gauges.plain {
         text.head(name, "gauge", help);
         text.line(name, "", value);
+    }
+    last = "";
+    for (name, kind, labels, value) in &gauges.labelled {
+        if *name != last && !kind.is_empty() {
+            text.head(name, kind, "What the node did and is.");
+        }
+        last = name;
+        text.line(name, labels, value);
     }
     let node = format!(
         "region=\"{}\",tenant_id=\"{}\"",
@@ -124,6 +135,12 @@ fn durations(text: &mut Text, metrics: &Metrics) {
         let label = format!("route=\"{}\"", route.template());
         times(text, metrics, name, &label, |shard| shard.durations.get(route as usize));
     }
+    let name = "public_request_latency_seconds";
+    text.head(name, "histogram", "The same for requests of clients.");
+    for route in Route::ALL.into_iter().filter(|route| !route.is_probe()) {
+        let label = format!("transport=\"http\",route=\"{}\"", route.template());
+        times(text, metrics, name, &label, |shard| shard.durations.get(route as usize));
+    }
 }
 
 /// One series of a histogram of times, if anything was observed.
@@ -161,6 +178,24 @@ fn series<const BOUNDS: usize>(
     let observed = metrics.sum(|shard| pick(shard).map(|histogram| &histogram.sum));
     text.line(&format!("{name}_sum"), label, total(observed));
     text.line(&format!("{name}_count"), label, count);
+}
+
+/// How long it took to decide, and to ask others.
+fn waits(text: &mut Text, metrics: &Metrics) {
+    for (name, help, series) in metrics.trust.waits() {
+        text.head(name, "histogram", help);
+        for (label, wait) in series {
+            let mut sum = 0;
+            for (bound, count) in wait.cumulative() {
+                sum = count;
+                text.line(&format!("{name}_bucket"), &format!("{label},le=\"{bound}\""), count);
+            }
+            let (total, nanos) = wait.total(sum);
+            text.line(&format!("{name}_bucket"), &format!("{label},le=\"+Inf\""), total);
+            text.line(&format!("{name}_sum"), &label, Seconds(nanos));
+            text.line(&format!("{name}_count"), &label, total);
+        }
+    }
 }
 
 /// What left the node: how much, how long it took, and how fast that was.

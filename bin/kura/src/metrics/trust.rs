@@ -22,6 +22,44 @@ const RESULTS: [CacheResult; 3] = [CacheResult::Hit, CacheResult::Stale, CacheRe
 /// Route, result, class of status and kind of error of a request to the control plane.
 type Asked = (&'static str, &'static str, &'static str, &'static str);
 
+/// Times in sixteen doublings from half a millisecond.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wait {
+    buckets: [u64; BUCKETS],
+    beyond: u64,
+    nanos: u64,
+}
+
+const BUCKETS: usize = 16;
+
+impl Wait {
+    fn took(&mut self, took: Duration) {
+        let halves = u64::try_from(took.as_micros() / 500).unwrap_or(u64::MAX);
+        let bucket = (u64::BITS - halves.leading_zeros()) as usize;
+        *self.buckets.get_mut(bucket).unwrap_or(&mut self.beyond) += 1;
+        self.nanos = self
+            .nanos
+            .saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Upper bounds in seconds, and how many waits were within them.
+    pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let mut sum = 0;
+        self.buckets.iter().enumerate().map(move |(index, count)| {
+            sum += count;
+            (0.0005 * f64::from(1_u32 << index), sum)
+        })
+    }
+
+    /// How many waits there were, given how many were within the bounds, and their sum in nanoseconds.
+    pub(super) fn total(&self, within: u64) -> (u64, u64) {
+        (within + self.beyond, self.nanos)
+    }
+}
+
+/// Name, help and series of a histogram.
+type Waits = (&'static str, &'static str, Vec<(String, Wait)>);
+
 /// Counters of decisions.
 #[derive(Debug, Default)]
 pub struct Trust {
@@ -29,6 +67,9 @@ pub struct Trust {
     cache: [AtomicU64; RESULTS.len()],
     /// Requests to the control plane are few, so a lock is cheap enough.
     backend: Mutex<BTreeMap<Asked, u64>>,
+    /// Only decisions that had to wait are timed, so these are few as well.
+    stages: Mutex<BTreeMap<&'static str, Wait>>,
+    routes: Mutex<BTreeMap<&'static str, Wait>>,
     failed_reloads: AtomicU64,
 }
 
@@ -39,7 +80,11 @@ fn count(counter: Option<&AtomicU64>) {
 }
 
 impl Observer for Trust {
-    fn decision(&self, stage: Stage, outcome: Verdict, _: Option<Duration>) {
+    fn decision(&self, stage: Stage, outcome: Verdict, took: Option<Duration>) {
+        if let Some(took) = took {
+            let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+            stages.entry(stage.as_str()).or_default().took(took);
+        }
         let row = STAGES.iter().position(|known| *known == stage);
         let column = VERDICTS.iter().position(|known| *known == outcome);
         if let (Some(row), Some(column)) = (row, column) {
@@ -59,6 +104,9 @@ impl Observer for Trust {
         let asked = (request.route.as_str(), request.result(), request.status_class(), kind);
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
         *backend.entry(asked).or_default() += 1;
+        drop(backend);
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.entry(request.route.as_str()).or_default().took(request.duration);
     }
 
     fn reload(&self, outcome: Reload) {
@@ -70,6 +118,29 @@ impl Observer for Trust {
 }
 
 impl Trust {
+    /// How long decisions and questions took.
+    pub(super) fn waits(&self) -> [Waits; 2] {
+        let series = |label: &str, waits: &Mutex<BTreeMap<&'static str, Wait>>| {
+            let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+            waits
+                .iter()
+                .map(|(name, wait)| (format!("{label}=\"{name}\""), *wait))
+                .collect()
+        };
+        [
+            (
+                "auth_decision_duration_seconds",
+                "Time of decisions for which the control plane was asked.",
+                series("stage", &self.stages),
+            ),
+            (
+                "auth_backend_request_duration_seconds",
+                "Time of questions to the control plane.",
+                series("route", &self.routes),
+            ),
+        ]
+    }
+
     /// Name, labels and value of every counter that has counted.
     pub(super) fn lines(&self) -> Vec<(&'static str, String, u64)> {
         let mut lines = Vec::new();

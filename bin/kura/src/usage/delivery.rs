@@ -10,34 +10,45 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-/// Events waiting to be accepted, mirrored in one file.
+/// Events waiting to be accepted, mirrored in one file; beside it, in another, what the open window has counted so far.
 #[derive(Debug)]
 pub struct Outbox {
     path: PathBuf,
+    window: PathBuf,
     events: VecDeque<Event>,
     max_depth: usize,
 }
 
 impl Outbox {
-    /// Reads what an earlier process left. Lines that cannot be read are dropped with a warning: a count is not worth a start.
-    pub fn open(path: PathBuf, max_depth: usize) -> io::Result<Self> {
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        let mut events = VecDeque::new();
-        for line in text.lines() {
-            match serde_json::from_str(line) {
-                Ok(event) => events.push_back(event),
-                Err(error) => tracing::warn!(%error, "an unreadable usage event was dropped"),
-            }
-        }
-        Ok(Self {
+    /// Reads what an earlier process left, the window it did not close included. Lines that cannot be read are dropped with a
+    /// warning: a count is not worth a start.
+    pub fn open(data_dir: &Path, max_depth: usize) -> io::Result<Self> {
+        let (path, window) = (path(data_dir), data_dir.join("usage-window.jsonl"));
+        let mut outbox = Self {
+            events: read(&path)?.into(),
             path,
-            events,
+            window,
             max_depth,
-        })
+        };
+        let unclosed = read(&outbox.window)?;
+        if !unclosed.is_empty() {
+            outbox.push(unclosed)?;
+        }
+        outbox.forget_window();
+        Ok(outbox)
+    }
+
+    /// Keeps what the open window has counted so far, for a process that is killed.
+    pub fn keep_window(&self, events: &[Event]) -> io::Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        write(&self.window, events.iter())
+    }
+
+    /// The window was closed: its events are in the outbox. Should this fail, they are sent twice and counted once.
+    fn forget_window(&self) {
+        let _ = std::fs::remove_file(&self.window);
     }
 
     /// Adds events and writes the file. Beyond the limit the oldest go.
@@ -77,19 +88,40 @@ impl Outbox {
     }
 
     fn save(&self) -> io::Result<()> {
-        let draft = self.path.with_extension("draft");
-        let mut file = io::BufWriter::new(std::fs::File::create(&draft)?);
-        for event in &self.events {
-            serde_json::to_writer(&mut file, event)?;
-            file.write_all(b"\n")?;
-        }
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&draft, &self.path)
+        write(&self.path, self.events.iter())
     }
 }
 
+fn read(path: &Path) -> io::Result<Vec<Event>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    let mut events = Vec::new();
+    for line in text.lines() {
+        match serde_json::from_str(line) {
+            Ok(event) => events.push(event),
+            Err(error) => tracing::warn!(%error, "an unreadable usage event was dropped"),
+        }
+    }
+    Ok(events)
+}
+
+/// Replaces a file by these events, whole or not at all.
+fn write<'a>(path: &Path, events: impl Iterator<Item = &'a Event>) -> io::Result<()> {
+    let draft = path.with_extension("draft");
+    let mut file = io::BufWriter::new(std::fs::File::create(&draft)?);
+    for event in events {
+        serde_json::to_writer(&mut file, event)?;
+        file.write_all(b"\n")?;
+    }
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    std::fs::rename(&draft, path)
+}
+
 /// Where the outbox of a data folder is.
-pub fn path(data_dir: &Path) -> PathBuf {
+fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("usage-outbox.jsonl")
 }
 
@@ -119,12 +151,21 @@ pub async fn deliver(config: Usage, reporter: Reporter, mut outbox: Outbox, ledg
     let mut close = tokio::time::interval_at(Instant::now() + config.window, config.window);
     let mut send = tokio::time::interval(config.delivery);
     close.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut flush = tokio::time::interval_at(Instant::now() + config.flush, config.flush);
     send.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let last = tokio::select! {
             () = stop.cancelled() => true,
             _ = close.tick() => {
                 opened = shut(ledger, &reporter, opened, &mut outbox);
+                false
+            }
+            _ = flush.tick() => {
+                let seconds = (unix_ms() / 1000).saturating_sub(opened).max(1);
+                if let Err(error) = outbox.keep_window(&ledger.so_far(&reporter, opened, seconds)) {
+                    tracing::warn!(%error, "usage events could not be written to disk");
+                }
                 false
             }
             _ = send.tick() => {
@@ -145,8 +186,9 @@ fn shut(ledger: &Ledger, reporter: &Reporter, opened: u64, outbox: &mut Outbox) 
     // Never the same second twice: the id of a window is its first second.
     let now = (unix_ms() / 1000).max(opened + 1);
     let events = ledger.close(reporter, opened, now - opened);
-    if let Err(error) = outbox.push(events) {
-        tracing::warn!(%error, "usage events could not be written to disk");
+    match outbox.push(events) {
+        Ok(()) => outbox.forget_window(),
+        Err(error) => tracing::warn!(%error, "usage events could not be written to disk"),
     }
     now
 }
@@ -192,7 +234,6 @@ mod tests {
     #[test]
     fn the_outbox_survives_a_restart_and_forgets_what_was_accepted() {
         let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path());
         let ledger = Ledger::on(10);
         ledger.add(Direction::Upload, Kind::Nx, "nx", 1);
         ledger.add(Direction::Download, Kind::Nx, "nx", 1);
@@ -201,13 +242,37 @@ mod tests {
             tenant_id: "t".to_owned(),
             region: "r".to_owned(),
         };
-        Outbox::open(file.clone(), 10)
+        Outbox::open(dir.path(), 10)
             .unwrap()
             .push(ledger.close(&reporter, 1, 1))
             .unwrap();
-        let mut again = Outbox::open(file.clone(), 10).unwrap();
+        let mut again = Outbox::open(dir.path(), 10).unwrap();
         assert_eq!(again.len(), 2);
         again.accepted(1).unwrap();
-        assert_eq!(Outbox::open(file, 10).unwrap().len(), 1);
+        assert_eq!(Outbox::open(dir.path(), 10).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_window_that_was_never_closed_is_sent_by_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::on(10);
+        ledger.add(Direction::Upload, Kind::Nx, "nx", 7);
+        let reporter = Reporter {
+            node_id: "n".to_owned(),
+            tenant_id: "t".to_owned(),
+            region: "r".to_owned(),
+        };
+        let outbox = Outbox::open(dir.path(), 10).unwrap();
+        outbox.keep_window(&ledger.so_far(&reporter, 1, 1)).unwrap();
+        drop(outbox);
+        let mut next = Outbox::open(dir.path(), 10).unwrap();
+        assert_eq!(next.len(), 1);
+        assert_eq!(Outbox::open(dir.path(), 10).unwrap().len(), 1, "taken over once");
+        assert!(shut(&ledger, &reporter, 1, &mut next) > 1);
+        assert_eq!(
+            next.batch(9)[0].event_id,
+            next.batch(9)[1].event_id,
+            "the receiver drops the double"
+        );
     }
 }

@@ -180,7 +180,20 @@ fn the_configuration_can_be_checked_and_printed() {
         (&"acme".into(), &"[::]:4321".into(), &true.into())
     );
     assert!(!text.contains("very-secret"), "{text}");
-    assert!(command(&["--check-config"]).output().unwrap().status.success());
+    let checked = command(&["--check-config"])
+        .env("KURA_GRPC_PORT", "50051")
+        .env("KURA_SENTRY_DSN", "https://canary@sentry.example/1")
+        .env("KURA_MEMORY_SOFT_LIMIT_BYTES", "")
+        .env("KURA_PEERS", "")
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let text = String::from_utf8_lossy(&checked.stdout);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("configuration is valid: 127.0.0.1:4000"), "{text}");
+    assert_eq!(lines[1], "KURA_GRPC_PORT has no effect: gRPC shares the port of HTTP");
+    assert!(lines[2].starts_with("KURA_SENTRY_DSN has no effect: "), "{text}");
+    assert!(lines.len() == 3 && !text.contains("canary"), "{text}");
     let bad = command(&["--check-config", "--tenant-id", "not a handle"])
         .output()
         .unwrap();
@@ -322,4 +335,113 @@ fn a_download_is_charged_for_what_was_sent() {
     };
     assert_eq!(bytes("ingress"), length);
     assert!((1..length).contains(&bytes("egress")), "{}", bytes("egress"));
+}
+
+/// What is given up at each state, seen from outside.
+#[test]
+fn memory_pressure_is_told_and_acted_upon() {
+    let gauge = |node: &Node, name: &str| {
+        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("kura_{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is not in {text}")).to_owned()
+    };
+    let (small, large) = (vec![1; 1000], vec![1; 1_000_000]);
+    for (forced, state, refused) in [("normal", 0, false), ("constrained", 1, false), ("critical", 2, true)] {
+        let node = Node::start_with(&Options {
+            args: &[],
+            env: &[("KURA_TEST_FORCE_MEMORY_PRESSURE", forced)],
+        });
+        assert_eq!(gauge(&node, "memory_pressure_state"), state.to_string());
+        assert_eq!(
+            node.send("GET", "/status/rollout", b"").json()["memory_pressure_state"],
+            state
+        );
+        assert_eq!(
+            node.send("PUT", "/api/cache/gradle/small?tenant_id=a", &small).status,
+            201
+        );
+        assert_eq!(node.send("GET", "/api/cache/gradle/small?tenant_id=a", b"").body, small);
+        let answer = node.send("PUT", "/api/cache/gradle/large?tenant_id=a", &large);
+        assert_eq!(answer.status, if refused { 503 } else { 201 }, "{forced}");
+        if refused {
+            assert_eq!(answer.field("retry-after"), Some("1"));
+            assert_eq!(
+                gauge(&node, "memory_actions_total_total{action=\"refuse_upload\"}"),
+                "1"
+            );
+        }
+    }
+    // Unforced: a limit below what any process needs is measured as critical, without being asked.
+    let node = Node::start(&["--memory-hard-limit-bytes", "1048576"]);
+    until("the pressure is noticed", || {
+        (gauge(&node, "memory_pressure_state") == "2").then_some(())
+    });
+    assert_ne!(gauge(&node, "memory_pressure_transitions_total_total"), "0");
+    assert!(gauge(&node, "process_resident_memory_bytes").parse::<u64>().unwrap() > 1_048_576);
+}
+
+#[test]
+fn egress_is_measured_under_the_names_dashboards_know() {
+    let node = Node::start(&[]);
+    node.send("PUT", "/api/cache/gradle/k?tenant_id=a", &vec![7; 300_000]);
+    node.send("GET", "/api/cache/gradle/k?tenant_id=a", b"");
+    let started = node.send("POST", "/api/cache/module/start?tenant_id=a&hash=h&name=n", b"");
+    let id = started.json()["upload_id"].as_str().unwrap().to_owned();
+    let part = format!("/api/cache/module/part?tenant_id=a&upload_id={id}&part_number=1");
+    assert_eq!(node.send("POST", &part, b"12345").status, 204);
+    for line in [
+        "kura_artifact_egress_completions_total_total{producer=\"gradle\",result=\"ok\"} 1",
+        "kura_artifact_egress_bytes_total_total{producer=\"gradle\",result=\"ok\"} 300000",
+        "kura_artifact_egress_duration_seconds_count{producer=\"gradle\"} 1",
+        "kura_artifact_egress_throughput_bytes_per_second_count{producer=\"gradle\"} 1",
+        "kura_artifact_serving_paths_total_total{path=\"accelerated\"} 1",
+        "kura_multipart_parts_total_total{result=\"ok\"} 1",
+        "kura_multipart_uploads 1",
+        "kura_tmp_dir_bytes 5",
+        "kura_public_request_latency_seconds_count{transport=\"http\",route=\"/api/cache/gradle/{cache_key}\"} 2",
+    ] {
+        until(line, || {
+            let response = node.send("GET", "/metrics", b"");
+            response.text().lines().any(|found| found == line).then_some(())
+        });
+    }
+    let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+    let latency = text
+        .lines()
+        .find_map(|line| line.strip_prefix("kura_public_request_latency_ewma_ms "));
+    assert!(latency.unwrap().parse::<f64>().unwrap() > 0.0);
+    // A name is described once, and before its values.
+    let mut described = std::collections::HashSet::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        assert!(described.insert(line.split(' ').next().unwrap()), "{line} twice");
+    }
+}
+
+#[test]
+fn inspect_asks_a_running_node_for_its_hit_rate() {
+    let node = Node::start(&[]);
+    for (method, times) in [("GET", 1), ("PUT", 1), ("GET", 3)] {
+        for _ in 0..times {
+            node.send(method, "/gradle/ios/k", b"hello");
+        }
+    }
+    let url = format!("http://{}/", node.address);
+    let json = command(&["inspect", "--json", "--node", &url]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        json["tools"][0],
+        serde_json::json!({"tool":"gradle","project":"ios","hits":3,"misses":1,"hit_percent":75,"stored":1,
+            "bytes_sent":15,"bytes_received":5})
+    );
+    let table = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("75%"), "{table:?}");
+    drop(node);
+    let gone = command(&["inspect", "--node", &url]).output().unwrap();
+    assert!(!gone.status.success());
+    assert!(
+        String::from_utf8_lossy(&gone.stderr).contains("does not answer"),
+        "{gone:?}"
+    );
 }

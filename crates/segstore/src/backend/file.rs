@@ -2,11 +2,12 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, statvfs};
 
 use super::{Backend, File, LockError};
 
@@ -156,6 +157,13 @@ impl File for OsFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        if let Some(len) = NonZeroU64::new(len) {
+            // Advice that is not taken changes nothing but the time.
+            let _ = fadvise(&self.0, offset, Some(len), Advice::WillNeed);
+        }
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

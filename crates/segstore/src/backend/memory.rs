@@ -40,7 +40,7 @@ impl MemoryBackend {
         self.inner.faults.fail_sync.store(fail, Ordering::SeqCst);
     }
 
-    /// Creating and writing is refused, as if the permission were lost.
+    /// Creating, writing and removing is refused, as if the permission were lost.
     pub fn refuse_writes(&self, refuse: bool) {
         self.inner.faults.refuse.store(refuse, Ordering::SeqCst);
     }
@@ -71,6 +71,7 @@ impl MemoryBackend {
         for (name, file) in lock(&self.inner.files).iter() {
             let twin = MemoryFile {
                 data: RwLock::new(read(&file.data).clone()),
+                punched: AtomicU64::new(file.punched.load(Ordering::SeqCst)),
                 faults: Arc::clone(&copy.inner.faults),
             };
             lock(&copy.inner.files).insert(name.clone(), Arc::new(twin));
@@ -106,21 +107,24 @@ impl Backend for MemoryBackend {
         }
         let file = Arc::new(MemoryFile {
             data: RwLock::default(),
+            punched: AtomicU64::new(0),
             faults: Arc::clone(&self.inner.faults),
         });
         files.insert(name.to_owned(), Arc::clone(&file));
-        Ok(file)
+        Ok(Arc::new(Handle(file)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let file = lock(&self.inner.files).get(name).cloned();
-        file.map(|f| f as Arc<dyn File>)
+        file.map(|f| Arc::new(Handle(f)) as Arc<dyn File>)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let gone = lock(&self.inner.files).remove(name);
-        gone.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.inner.faults.check(0)?;
+        let gone = lock(&self.inner.files).remove(name).ok_or(io::ErrorKind::NotFound)?;
+        self.inner.faults.give_back(gone.occupied());
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -174,6 +178,16 @@ impl Faults {
         taken.map(drop).map_err(|_| io::ErrorKind::StorageFull.into())
     }
 
+    /// What was removed can be written again.
+    fn give_back(&self, bytes: u64) {
+        let _ = self
+            .space
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |space| match space {
+                0 => None,
+                n => Some(n + bytes),
+            });
+    }
+
     fn check_sync(&self) -> io::Result<()> {
         if self.fail_sync.load(Ordering::SeqCst) {
             Err(io::Error::other("injected sync failure"))
@@ -186,7 +200,16 @@ impl Faults {
 #[derive(Debug)]
 struct MemoryFile {
     data: RwLock<Vec<u8>>,
+    punched: AtomicU64,
     faults: Arc<Faults>,
+}
+
+impl MemoryFile {
+    /// Bytes that removing it gives back.
+    fn occupied(&self) -> u64 {
+        let len = read(&self.data).len() as u64;
+        len.saturating_sub(self.punched.load(Ordering::SeqCst))
+    }
 }
 
 /// Reads from a byte image the way a file would.
@@ -212,30 +235,38 @@ pub(super) fn write_image(data: &mut Vec<u8>, bytes: &[u8], offset: u64) {
     }
 }
 
-impl File for MemoryFile {
+/// An open file: how many hold it says whether somebody reads, as with files of the system.
+#[derive(Debug)]
+struct Handle(Arc<MemoryFile>);
+
+impl File for Handle {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(read_image(&read(&self.data), buf, offset))
+        Ok(read_image(&read(&self.0.data), buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.faults.check(buf.len() as u64)?;
-        write_image(&mut write(&self.data), buf, offset);
+        self.0.faults.check(buf.len() as u64)?;
+        write_image(&mut write(&self.0.data), buf, offset);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.faults.check_sync()
+        self.0.faults.check_sync()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(read(&self.data).len() as u64)
+        Ok(read(&self.0.data).len() as u64)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        let mut data = write(&self.data);
+        let mut data = write(&self.0.data);
         let end = usize::try_from(offset + len).unwrap_or(usize::MAX).min(data.len());
         if let Some(range) = data.get_mut(usize::try_from(offset).unwrap_or(usize::MAX).min(end)..end) {
+            // Only what was not a hole before is given back.
+            let taken = range.iter().filter(|&&byte| byte != 0).count() as u64;
             range.fill(0);
+            self.0.punched.fetch_add(taken, Ordering::SeqCst);
+            self.0.faults.give_back(taken);
         }
         Ok(true)
     }

@@ -285,6 +285,9 @@ fn open(disk: &CrashBackend, seed: u64, evicts: bool, segment_size: u64) -> Resu
     if segment_size > 0 {
         options.segment_size = segment_size;
     }
+    if seed % 3 == 0 {
+        options.ballast = 512;
+    }
     Store::open_on(Arc::new(disk.clone()), options).map(|store| (store, clock))
 }
 

@@ -17,11 +17,14 @@
 //! The store from outside.
 
 mod basics;
+mod clock;
 mod crash;
 mod decoders;
 mod faults;
 mod fixtures;
 mod flips;
+mod full;
+mod permission;
 mod races;
 mod replay;
 mod world;

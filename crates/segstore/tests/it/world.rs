@@ -82,6 +82,7 @@ pub(crate) fn small_options(seed: u64) -> (Options, Arc<HandClock>) {
     options.segment_size = 8 << 10;
     options.small_limit = 700;
     options.min_free = 0;
+    options.ballast = 0;
     options.history = 64;
     options.background = Background::Caller;
     options.clock = Arc::clone(&clock) as Arc<dyn Clock>;

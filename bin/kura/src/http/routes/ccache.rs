@@ -1,7 +1,7 @@
 //! ccache: `/ccache/{project}/…` in its three layouts, which name the same entries.
 //!
 //! `subdirs` (the default) is `{2}/{rest}`, `flat` is `{key}`, `bazel` is `ac/{64 hex}`: the 40 digits of a key followed by its
-//! first 24 again. Keys are 40 hexadecimal digits since ccache 4.9 or so, 33 digits to base 32 before.
+//! first 24 again. Keys are 40 hexadecimal digits in ccache 4.14, 33 digits to base 32 in 4.7.
 
 use super::Protocol;
 use crate::blob::Kind;

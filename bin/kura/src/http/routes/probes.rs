@@ -4,7 +4,7 @@ use crate::http::reply::{Payload, Reply};
 use crate::http::route::Route;
 use crate::http::service::Service;
 use crate::lifecycle::State;
-use crate::metrics::{Gauges, render};
+use crate::metrics::{self, Gauges, render};
 use serde_json::{Value, json};
 
 pub(in crate::http) fn answer(service: &Service, route: Route) -> Reply {
@@ -95,7 +95,7 @@ fn rollout(service: &Service) -> Value {
         "http_inflight_requests": inflight(service),
         "grpc_inflight_requests": 0,
         "outbox_messages": 0,
-        "memory_pressure_state": 0,
+        "memory_pressure_state": service.shared.pressure.state() as u8,
         "fd_timeout_count": 0,
         "backfill_initial_cycle": "complete",
         "backfill_backfilling_peers": 0,
@@ -150,21 +150,6 @@ fn gauges(service: &Service) -> Gauges {
             shared.uploads.stored() as f64,
         ),
         (
-            "memory_transient_reserved_bytes",
-            "Bytes of requests in flight.",
-            shared.budget.reserved() as f64,
-        ),
-        (
-            "memory_hard_limit_bytes",
-            "Most bytes of requests in flight.",
-            shared.budget.capacity() as f64,
-        ),
-        (
-            "memory_pressure_state",
-            "Always 0: pressure is answered per request.",
-            0.0,
-        ),
-        (
             "traffic_state",
             "0 joining, 1 serving, 2 draining.",
             f64::from(life.state() as u8),
@@ -186,10 +171,12 @@ fn gauges(service: &Service) -> Gauges {
             shared.node.started as f64,
         ),
     ];
+    plain.extend(metrics::plain(shared));
     plain.extend(shared.blobs.gauges());
     Gauges {
         plain,
         counters: shared.blobs.counters(),
+        labelled: metrics::labelled(shared),
         region: shared.node.region.clone(),
         tenant: shared.node.tenant.as_str().to_owned(),
         country: shared.node.place.0.clone(),

@@ -2,6 +2,7 @@
 
 use crate::blob::{Envelope, Hit, Kind};
 use crate::http::digest;
+use crate::http::egress::Receipt;
 use crate::http::head::{Fields, Head, Method};
 use crate::http::range::{Range, none_match_names};
 use crate::http::reply::{Error, Payload, Reply, Slice};
@@ -58,6 +59,7 @@ pub(super) fn read_with(
     let fields = Extra {
         fields,
         digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+        receipt: service.receipt(reading.kind, namespace, key),
     };
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
@@ -80,6 +82,8 @@ struct Extra {
     fields: Vec<(&'static str, String)>,
     /// Of the whole blob.
     digest: Option<String>,
+    /// For who is told when bytes have left.
+    receipt: Receipt,
 }
 
 impl Extra {
@@ -87,6 +91,9 @@ impl Extra {
         if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
             let fields = self.fields.into_iter().map(|(name, value)| (name, value.into()));
             reply.more.extend(fields);
+        }
+        if matches!(&reply.payload, Payload::Blob(slice) if !slice.described_only && slice.length > 0) {
+            reply.receipt = Some(self.receipt);
         }
         // A part hashes to something else.
         if reply.status == 200 {
@@ -122,9 +129,6 @@ impl Reading {
         };
         service.shard.read(self.kind, Outcome::Ok, sent);
         service.count(self.route, namespace, Event::Hit, sent);
-        if sent > 0 {
-            reply.receipt = Some(service.receipt(self.kind, namespace));
-        }
         Ok(reply)
     }
 }

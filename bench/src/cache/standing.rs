@@ -1,0 +1,314 @@
+//! What is not per request: memory at rest, start-up with a million entries, and a thousand readers in little memory.
+
+use super::group::Group;
+use super::http::{Known, Order, Uploads};
+use super::key::Bodies;
+use super::kura::{Kura, Launch, Limits};
+use super::loader::{self, Ask, Drive, Source};
+use super::meter::{cpu, memory};
+use super::pages::{Dropped, drop_cached};
+use super::report::Fact;
+use super::system::{System, wait};
+use super::zipf::Random;
+use anyhow::{Context as _, Result, ensure};
+use std::path::Path;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const STOP: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Time to come to rest before memory is read.
+const REST: Duration = Duration::from_secs(2);
+
+/// Names for `--only`.
+pub(crate) const NAMES: [&str; 3] = ["idle", "million", "pressure"];
+
+/// What these measurements share.
+pub(crate) struct Stand<'a> {
+    pub(crate) launch: &'a Launch,
+    pub(crate) dir: &'a Path,
+    pub(crate) bodies: &'a Bodies,
+    pub(crate) runs: u32,
+    pub(crate) quick: bool,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) notes: Vec<String>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+fn mib(bytes: u64) -> f64 {
+    (bytes as f64 / MIB as f64 * 10.0).round() / 10.0
+}
+
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+fn rest() -> Result<()> {
+    wait(REST, || Ok(None::<()>)).map(drop)
+}
+
+impl Stand<'_> {
+    /// Measures what one of [`NAMES`] stands for.
+    pub(crate) fn measure(&mut self, name: &str) -> Result<()> {
+        match name {
+            "idle" => self.idle(),
+            "million" => self.million(),
+            _ => self.pressure(),
+        }
+    }
+
+    fn fact(&mut self, what: impl Into<String>, unit: &'static str, values: Vec<f64>, most: Option<f64>) {
+        self.facts.push(Fact {
+            what: what.into(),
+            unit,
+            values,
+            most,
+        });
+    }
+
+    /// Memory of a node that has nothing and does nothing.
+    fn idle(&mut self) -> Result<()> {
+        let mut values = Vec::new();
+        for run in 0..self.runs {
+            let data = self.dir.join(format!("idle-{run}"));
+            let mut kura = self.launch.start(&data, &Limits::default())?;
+            kura.up(PATIENCE)?;
+            rest()?;
+            values.push(mib(memory(kura.process.child.id())?.now));
+            kura.process.stop(STOP)?;
+            std::fs::remove_dir_all(&data)?;
+        }
+        self.fact("idle memory (RSS)", "MiB", values, Some(20.0));
+        Ok(())
+    }
+
+    /// Start-up with many small entries, after both ways to end, with and without a page cache.
+    fn million(&mut self) -> Result<()> {
+        let count: u32 = if self.quick { 100_000 } else { 1_000_000 };
+        let data = self.dir.join("million");
+        let mut kura = self.launch.start(&data, &Limits::default())?;
+        kura.up(PATIENCE)?;
+        let mut source = Uploads::new(&kura.system, "million", 1024, u64::from(count));
+        let drive = Drive {
+            address: kura.system.address,
+            connections: 256,
+            time: None,
+        };
+        let load = loader::run(drive, self.bodies, &mut source)?.clean("filling the store")?;
+        ensure!(
+            load.requests == u64::from(count),
+            "only {} entries were stored",
+            load.requests
+        );
+        kura.process.stop(STOP)?;
+        let mut resident = Vec::new();
+        let mut round = 0;
+        for (end, cold) in [
+            (End::Clean, false),
+            (End::Clean, true),
+            (End::Killed, false),
+            (End::Killed, true),
+        ] {
+            let (mut times, mut work) = (Vec::new(), Vec::new());
+            for _ in 0..self.runs {
+                round += 1;
+                if end == End::Killed {
+                    self.kill_under_load(&data, round)?;
+                }
+                if cold && drop_cached(&data)? == Dropped::Data {
+                    self.note("Cold: only the data was dropped from the page cache, since this was not run as root.");
+                }
+                let mut kura = self.launch.start(&data, &Limits::default())?;
+                let random = Random::new(u64::from(round)).below(u64::from(count));
+                let request = kura.system.space("million").get(random);
+                times.push(seconds(kura.first_success(&request, PATIENCE)?));
+                work.push(seconds(cpu(kura.process.child.id())?.total()));
+                rest()?;
+                resident.push(memory(kura.process.child.id())?);
+                self.read_some(&kura.system, count)?;
+                kura.process.stop(STOP)?;
+            }
+            let how = match end {
+                End::Clean => "a clean stop",
+                End::Killed => "kill -9 under 32 writers",
+            };
+            let pages = if cold { "cold page cache" } else { "warm" };
+            let what = format!("{count} × 1 KiB: start to first hit after {how}, {pages}");
+            self.fact(what, "s", times, Some(1.0));
+            self.fact("— of which processor time", "s", work, None);
+        }
+        let most = (!self.quick).then_some(120.0);
+        let now = resident.iter().map(|memory| memory.now).max().map(mib);
+        let peak = resident.iter().map(|memory| memory.peak).max().map(mib);
+        self.fact(
+            format!("{count} × 1 KiB: memory (RSS), highest"),
+            "MiB",
+            now.into_iter().collect(),
+            most,
+        );
+        self.fact(
+            format!("{count} × 1 KiB: peak memory while starting"),
+            "MiB",
+            peak.into_iter().collect(),
+            None,
+        );
+        std::fs::remove_dir_all(&data)?;
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) {
+        if !self.notes.iter().any(|note| note == text) {
+            self.notes.push(text.to_owned());
+        }
+    }
+
+    /// The index must really hold what was stored, not only answer.
+    fn read_some(&self, system: &System, count: u32) -> Result<()> {
+        let all = Known::new(system, "million", 1024, count.min(10_000), Order::Once);
+        let drive = Drive {
+            address: system.address,
+            connections: 32,
+            time: None,
+        };
+        let mut source = all;
+        loader::run(drive, self.bodies, &mut source)?
+            .clean("reading after a restart")
+            .map(drop)
+    }
+
+    /// Starts, writes, and kills in the middle of it.
+    fn kill_under_load(&self, data: &Path, round: u32) -> Result<()> {
+        let mut kura = self.launch.start(data, &Limits::default())?;
+        kura.up(PATIENCE)?;
+        let mut source = Deadly {
+            uploads: Uploads::new(&kura.system, &format!("killed-{round}"), 1024, u64::MAX),
+            left: 20_000,
+            pid: rustix::process::Pid::from_child(&kura.process.child),
+        };
+        let drive = Drive {
+            address: kura.system.address,
+            connections: 32,
+            time: None,
+        };
+        // The answers that the kill cut off are no surprise.
+        loader::run(drive, self.bodies, &mut source)?;
+        kura.process.kill()
+    }
+
+    /// More readers than the memory could ever buffer for.
+    fn pressure(&mut self) -> Result<()> {
+        const LIMIT: u64 = 512 * MIB;
+        const SIZE: usize = 48 << 20;
+        const BLOBS: u32 = 16;
+        let readers: u32 = if self.quick { 100 } else { 1000 };
+        let data = self.dir.join("pressure");
+        let mut kura = self.launch.start(&data, &Limits::default())?;
+        kura.up(PATIENCE)?;
+        let drive = |kura: &Kura, connections| Drive {
+            address: kura.system.address,
+            connections,
+            time: None,
+        };
+        let mut source = Uploads::new(&kura.system, "pressure", SIZE, u64::from(BLOBS));
+        loader::run(drive(&kura, 4), self.bodies, &mut source)?.clean("storing 48 MiB blobs")?;
+        kura.process.stop(STOP)?;
+        let group = match Group::new(LIMIT) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                self.note(&format!(
+                    "No control group could be made ({error:#}); only kura's own limit was set."
+                ));
+                None
+            }
+        };
+        drop_cached(&data)?;
+        let limits = Limits {
+            memory: Some(LIMIT),
+            group: group.as_ref().map(|group| group.path.clone()),
+        };
+        let mut kura = self.launch.start(&data, &limits)?;
+        kura.up(PATIENCE)?;
+        let mut source = Readers {
+            known: Known::new(&kura.system, "pressure", SIZE, BLOBS, Order::Random(Random::new(5))),
+            left: readers,
+        };
+        let load =
+            loader::run(drive(&kura, readers as usize), self.bodies, &mut source).with_context(|| kura.last_words())?;
+        let alive = kura.process.check();
+        let killed = match (&alive, group.as_ref().and_then(Group::killed)) {
+            (Ok(()), count) => count.unwrap_or(0),
+            (Err(_), count) => count.unwrap_or(0).max(1),
+        };
+        let refused: u64 = load.surprises.values().sum();
+        for (surprise, count) in &load.surprises {
+            self.note(&format!(
+                "Of {readers} reads in 512 MiB, {count} ended with {surprise}."
+            ));
+        }
+        let what = format!("{readers} readers of 48 MiB at once in 512 MiB");
+        #[expect(clippy::cast_precision_loss, reason = "counts are small")]
+        let counts = (refused as f64, killed as f64, load.bytes as f64 / 1e9);
+        self.fact(format!("{what}: refused or cut off"), "", vec![counts.0], Some(0.0));
+        self.fact(format!("{what}: killed"), "", vec![counts.1], Some(0.0));
+        if alive.is_ok() {
+            let used = memory(kura.process.child.id())?;
+            self.fact(format!("{what}: peak memory (RSS)"), "MiB", vec![mib(used.peak)], None);
+        }
+        if let Some(peak) = group.as_ref().and_then(Group::peak) {
+            self.fact(
+                format!("{what}: peak of the control group, page cache included"),
+                "MiB",
+                vec![mib(peak)],
+                None,
+            );
+        }
+        let took = load.wall.as_secs_f64();
+        self.fact(
+            format!("{what}: all of it"),
+            "GB/s",
+            vec![(counts.2 / took * 100.0).round() / 100.0],
+            None,
+        );
+        let _ = kura.process.stop(STOP);
+        std::fs::remove_dir_all(&data)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Clean,
+    Killed,
+}
+
+/// Each reader reads once.
+struct Readers {
+    known: Known,
+    left: u32,
+}
+
+impl Source for Readers {
+    fn next(&mut self, head: &mut Vec<u8>) -> Option<Ask> {
+        self.left = self.left.checked_sub(1)?;
+        self.known.next(head)
+    }
+}
+
+/// Writes, and kills the server at the end instead of stopping.
+struct Deadly<'a> {
+    uploads: Uploads<'a>,
+    left: u32,
+    pid: rustix::process::Pid,
+}
+
+impl Source for Deadly<'_> {
+    fn next(&mut self, head: &mut Vec<u8>) -> Option<Ask> {
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return self.uploads.next(head);
+        }
+        // Once would do; the others find it dead already.
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        None
+    }
+}

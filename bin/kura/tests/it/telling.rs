@@ -1,0 +1,311 @@
+//! What the node tells others: traces, webhooks, usage.
+
+use crate::node::{Node, Options, until};
+use crate::sink::Sink;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use std::collections::BTreeMap;
+
+fn facts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    attributes
+        .iter()
+        .map(|pair| {
+            let value = pair.value.as_ref().and_then(|value| value.value.clone());
+            let text = match value {
+                Some(Value::StringValue(text)) => text,
+                Some(Value::IntValue(number)) => number.to_string(),
+                other => format!("{other:?}"),
+            };
+            (pair.key.clone(), text)
+        })
+        .collect()
+}
+
+/// Spans as they come in, with what their sender says about itself.
+fn spans(sink: &Sink, count: usize) -> (BTreeMap<String, String>, Vec<Span>) {
+    let (mut sender, mut spans) = (BTreeMap::new(), Vec::new());
+    while spans.len() < count {
+        let told = sink.next();
+        assert!(told.head.starts_with("POST /v1/traces HTTP/1.1"), "{}", told.head);
+        assert_eq!(told.field("content-type"), Some("application/x-protobuf"));
+        let request = ExportTraceServiceRequest::decode(told.body.as_slice()).unwrap();
+        for resource in request.resource_spans {
+            sender = facts(&resource.resource.unwrap().attributes);
+            spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
+        }
+    }
+    (sender, spans)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[test]
+fn requests_are_traced_without_keys_or_tokens() {
+    let collector = Sink::start(|_| 200);
+    let node = Node::start_with(&Options {
+        args: &[
+            "--region",
+            "eu",
+            "--auth-anonymous",
+            "read-write",
+            "--bind-address",
+            "127.0.0.1",
+        ],
+        env: &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url()),
+            ("KURA_OTEL_SERVICE_NAME", "my-cache"),
+            ("KURA_OTEL_DEPLOYMENT_ENVIRONMENT", "testing"),
+        ],
+    });
+    let mut client = node.client();
+    let fields = [
+        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "Authorization: Bearer canary-token",
+    ];
+    let target = "/api/cache/gradle/canary-key?tenant_id=default&namespace_id=ios";
+    client.send("PUT", target, &fields, b"hello");
+    client.send("GET", target, &["traceparent: nonsense"], b"");
+    client.send("GET", "/canary-path", &[], b"");
+    let (sender, mut spans) = spans(&collector, 3);
+    assert_eq!(sender["service.name"], "my-cache");
+    assert_eq!(sender["deployment.environment.name"], "testing");
+    assert_eq!(sender["cloud.region"], "eu");
+    spans.sort_by_key(|span| span.start_time_unix_nano);
+    let put = &spans[0];
+    assert_eq!(put.name, "PUT /api/cache/gradle/{cache_key}");
+    assert_eq!(hex(&put.trace_id), "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(hex(&put.parent_span_id), "b7ad6b7169203331");
+    assert!(put.end_time_unix_nano >= put.start_time_unix_nano);
+    let facts_of_put = facts(&put.attributes);
+    for (name, value) in [
+        ("http.request.method", "PUT"),
+        ("http.route", "/api/cache/gradle/{cache_key}"),
+        ("http.response.status_code", "201"),
+        ("kura.tenant_id", "default"),
+        ("kura.namespace_id", "ios"),
+        ("network.protocol.version", "1.1"),
+    ] {
+        assert_eq!(
+            facts_of_put.get(name).map(String::as_str),
+            Some(value),
+            "{facts_of_put:?}"
+        );
+    }
+    let get = facts(&spans[1].attributes);
+    assert_eq!(
+        (
+            get["http.response.status_code"].as_str(),
+            get["http.response.body.size"].as_str()
+        ),
+        ("200", "5")
+    );
+    assert_ne!(spans[1].trace_id, put.trace_id, "a trace of its own");
+    assert!(spans[1].parent_span_id.is_empty());
+    assert_eq!(spans[2].name, "GET");
+    let everything = format!("{spans:?}");
+    assert!(!everything.contains("canary"), "{everything}");
+}
+
+/// A collector that takes connections and never answers: requests go on, the queue is bounded, and what is lost is counted.
+#[test]
+fn a_dead_collector_is_in_nobodys_way() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1/traces", silent.local_addr().unwrap());
+    let mut node = Node::start(&["--otel-exporter-otlp-traces-endpoint", &url]);
+    let mut client = node.client();
+    for _ in 0..4000 {
+        assert_eq!(
+            client
+                .send("GET", "/api/cache/gradle/none?tenant_id=a", &[], b"")
+                .status,
+            404
+        );
+    }
+    until("spans are dropped", || {
+        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+        let dropped = text
+            .lines()
+            .find_map(|line| line.strip_prefix("kura_trace_spans_total_total{result=\"dropped\"} "))?;
+        (dropped.parse::<f64>().unwrap() > 500.0).then_some(())
+    });
+    // The end waits for nobody but the one request under way.
+    node.signal("TERM");
+    assert!(node.wait().success());
+}
+
+fn analytics<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec![
+        "--analytics-server-url",
+        url,
+        "--analytics-batch-timeout-ms",
+        "50",
+        "--tenant-id",
+        "acme",
+        "--node-url",
+        "http://node-1:4000",
+        "--bind-address",
+        "127.0.0.1",
+        "--auth-anonymous",
+        "read-write",
+    ];
+    args.extend(more);
+    args
+}
+
+const KEY: (&str, &str) = ("KURA_ANALYTICS_SIGNING_KEY", "signing-key-value");
+
+/// What is told about the artifact of that key.
+fn webhook(sink: &Sink, key: &str, count: usize) -> Vec<(String, serde_json::Value)> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        let told = sink.next();
+        let tag = aws_lc_rs::hmac::sign(
+            &aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, KEY.1.as_bytes()),
+            &told.body,
+        );
+        let expected = hex(tag.as_ref());
+        assert_eq!(told.field("x-cache-signature"), Some(expected.as_str()));
+        assert_eq!(told.field("x-cache-endpoint"), Some("node-1:4000"));
+        let door = told.head.split(' ').nth(1).unwrap().to_owned();
+        for event in told.json()["events"].as_array().unwrap() {
+            assert!(event.to_string().contains(key), "{event}");
+            events.push((door.clone(), event.clone()));
+        }
+    }
+    events
+}
+
+#[test]
+fn webhooks_are_signed_and_tell_of_projects_only() {
+    let server = Sink::start(|_| 202);
+    let url = server.url();
+    let node = Node::start_with(&Options {
+        args: &analytics(&url, &[]),
+        env: &[KEY],
+    });
+    // Account scope and other protocols are nobody's business.
+    node.send("PUT", "/api/cache/gradle/account?tenant_id=acme", b"x");
+    node.send("PUT", "/v1/cache/nx", b"x");
+    let gradle = "/api/cache/gradle/k%201?tenant_id=acme&namespace_id=ios";
+    node.send("PUT", gradle, b"hello");
+    node.send("PUT", gradle, b"hello");
+    node.send("GET", gradle, b"");
+    let events = webhook(&server, "k 1", 2);
+    assert_eq!(
+        events[0],
+        (
+            "/webhooks/gradle-cache".to_owned(),
+            serde_json::json!({"account_handle":"acme","project_handle":"ios","action":"upload","size":5,"cache_key":"k 1"})
+        )
+    );
+    assert_eq!(events[1].1["action"], "download");
+    node.send("POST", "/api/cache/cas/x1?tenant_id=acme&namespace_id=ios", b"abc");
+    let events = webhook(&server, "x1", 1);
+    assert_eq!(
+        (events[0].0.as_str(), &events[0].1["cas_id"]),
+        ("/webhooks/cache", &"x1".into())
+    );
+    assert!(!node.log().join("").contains(KEY.1));
+}
+
+#[test]
+fn a_failing_webhook_is_tried_again_and_then_left_alone() {
+    // Fails twice, then works; then fails for good.
+    let server = Sink::start(|number| if number == 2 { 200 } else { 500 });
+    let url = server.url();
+    let more = [
+        "--analytics-circuit-breaker-failure-threshold",
+        "3",
+        "--analytics-circuit-breaker-open-ms",
+        "3600000",
+        "--analytics-queue-capacity",
+        "2",
+        "--analytics-batch-size",
+        "1",
+    ];
+    let mut node = Node::start_with(&Options {
+        args: &analytics(&url, &more),
+        env: &[KEY],
+    });
+    let put = |key: &str| {
+        let target = format!("/api/cache/gradle/{key}?tenant_id=acme&namespace_id=ios");
+        assert_eq!(node.send("PUT", &target, b"x").status, 201);
+    };
+    put("first");
+    for _ in 0..3 {
+        assert_eq!(server.next().json()["events"][0]["cache_key"], "first");
+    }
+    let metric = |line: &str| {
+        until(line, || {
+            let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+            text.lines().any(|found| found == line).then_some(())
+        });
+    };
+    metric("kura_analytics_events_total_total{pipeline=\"gradle\",result=\"sent\"} 1");
+    put("second");
+    metric("kura_analytics_circuit_transitions_total_total{pipeline=\"gradle\",result=\"opened\"} 1");
+    metric("kura_analytics_circuit_state{pipeline=\"gradle\"} 1");
+    // Nobody asks the server any more; the queue fills, and what does not fit is dropped.
+    while server.try_next().is_some() {}
+    for number in 0..8 {
+        put(&format!("more-{number}"));
+    }
+    until("events are dropped", || {
+        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+        let dropped = text.lines().find_map(|line| {
+            line.strip_prefix("kura_analytics_events_total_total{pipeline=\"gradle\",result=\"dropped\"} ")
+        })?;
+        (dropped.parse::<u32>().unwrap() >= 5).then_some(())
+    });
+    assert!(server.try_next().is_none());
+    node.signal("TERM");
+    assert!(
+        node.wait().success(),
+        "an open circuit does not keep the node from ending"
+    );
+}
+
+/// Of a process that is killed, the counts of its open window survive as far as they were flushed.
+#[test]
+fn usage_of_a_killed_process_is_reported_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let plane = Sink::start(|_| 202);
+    let url = plane.url();
+    let args = [
+        "--bind-address",
+        "127.0.0.1",
+        "--auth-anonymous",
+        "read-write",
+        "--control-plane-url",
+        &url,
+        "--control-plane-client-id",
+        "node",
+        "--usage-window-secs",
+        "3600",
+        "--usage-flush-interval-ms",
+        "20",
+    ];
+    let options = Options {
+        args: &args,
+        env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
+    };
+    let mut node = Node::start_in(dir.path(), &options);
+    node.send("PUT", "/api/cache/gradle/k?tenant_id=a", b"hello");
+    until("the window is flushed", || {
+        let text = std::fs::read_to_string(dir.path().join("usage-window.jsonl")).ok()?;
+        text.contains("\"bytes\":5").then_some(())
+    });
+    node.kill();
+    let _next = Node::start_in(dir.path(), &options);
+    let report = plane.next().json();
+    assert_eq!(
+        (&report["events"][0]["operation"], &report["events"][0]["bytes"]),
+        (&"upload".into(), &5.into())
+    );
+}

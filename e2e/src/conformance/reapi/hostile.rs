@@ -1,0 +1,292 @@
+//! Requests no honest client sends. The right code, nothing stored, and the server lives on.
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use prost::Message as _;
+use russet_reapi::client::tonic::Code;
+use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
+use russet_reapi::proto::reapi::{ActionResult, BatchUpdateBlobsRequest, Directory, DirectoryNode, GetTreeRequest};
+
+use super::raw;
+use super::target::{Target, digest, expect_code, told};
+use crate::conformance::{Check, check};
+
+pub(super) const CHECKS: &[Check<Target>] = &[
+    check!(
+        garbage,
+        "reapi-hostile-garbage",
+        "bytes that are no protobuf are refused by every method",
+        "gRPC status codes"
+    ),
+    check!(
+        truncated,
+        "reapi-hostile-truncated",
+        "a message cut anywhere stores nothing",
+        "Protocol Buffers encoding"
+    ),
+    check!(
+        unknown_method,
+        "reapi-hostile-unknown-method",
+        "methods and services that do not exist are UNIMPLEMENTED",
+        "gRPC status codes"
+    ),
+    check!(
+        oversized,
+        "reapi-hostile-oversized-message",
+        "a message far beyond every limit is refused, and nothing of it is stored",
+        "gRPC status codes"
+    ),
+    check!(
+        absurd_sizes,
+        "reapi-hostile-absurd-sizes",
+        "digests that claim an absurd size cost nothing and store nothing",
+        "REAPI Digest"
+    ),
+    check!(
+        many,
+        "reapi-hostile-many-digests",
+        "a question about a hundred thousand digests is answered or refused, not died of",
+        "REAPI FindMissingBlobs"
+    ),
+    check!(
+        cycle,
+        "reapi-hostile-tree",
+        "GetTree of a deep chain, or of a blob that is no directory, ends",
+        "REAPI GetTree"
+    ),
+    check!(
+        instances,
+        "reapi-hostile-instance-names",
+        "instance names with traversal, NUL or reserved words reach nobody else's blobs",
+        "REAPI instance_name"
+    ),
+];
+
+const METHODS: [&str; 8] = [
+    "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities",
+    "/build.bazel.remote.execution.v2.ActionCache/GetActionResult",
+    "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult",
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs",
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs",
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs",
+    "/google.bytestream.ByteStream/Read",
+    "/google.bytestream.ByteStream/QueryWriteStatus",
+];
+const UPDATE: &str = METHODS[4];
+
+/// It still works.
+async fn lives(target: &Target) -> Result<()> {
+    let body = target.body(100);
+    let stored = target
+        .store(&[&body])
+        .await
+        .context("the server does not work any more")?;
+    let missing = target.missing(stored).await.map_err(told)?;
+    ensure!(missing.is_empty(), "the server does not work any more");
+    Ok(())
+}
+
+async fn garbage(target: &Target) -> Result<()> {
+    for method in METHODS {
+        for bytes in [
+            &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
+            b"\x0a\xff\x01",
+            b"\x08",
+        ] {
+            let code = raw::refused(target, method, Bytes::from_static(bytes)).await?;
+            // Most libraries say INTERNAL for what they cannot decode; UNKNOWN or OK would hide it.
+            ensure!(
+                matches!(code, Code::InvalidArgument | Code::Internal),
+                "{method} of {bytes:?}: {code:?}"
+            );
+        }
+    }
+    lives(target).await
+}
+
+async fn truncated(target: &Target) -> Result<()> {
+    let body = target.body(300);
+    let request = BatchUpdateBlobsRequest {
+        instance_name: target.instance.clone(),
+        requests: vec![Update {
+            digest: Some(digest(&body)),
+            data: body.clone(),
+            compressor: 0,
+        }],
+        digest_function: 0,
+    };
+    let whole = request.encode_to_vec();
+    for cut in (1..whole.len()).step_by(7) {
+        let bytes = Bytes::from(whole.get(..cut).unwrap_or_default().to_vec());
+        // Cut between two fields it is a smaller request, which may well be answered.
+        let _ = raw::call(target, UPDATE, bytes).await;
+        target
+            .expect_missing(&digest(&body))
+            .await
+            .with_context(|| format!("cut at {cut}"))?;
+    }
+    lives(target).await
+}
+
+async fn unknown_method(target: &Target) -> Result<()> {
+    for method in [
+        "/build.bazel.remote.execution.v2.ContentAddressableStorage/NoSuchMethod",
+        "/build.bazel.remote.execution.v2.Nothing/Get",
+        "/x/y",
+    ] {
+        let code = raw::refused(target, method, Bytes::new()).await?;
+        ensure!(code == Code::Unimplemented, "{method}: {code:?}");
+    }
+    Ok(())
+}
+
+async fn oversized(target: &Target) -> Result<()> {
+    let body = target.body(200 << 20);
+    let update = Update {
+        digest: Some(digest(&body)),
+        data: body.clone(),
+        compressor: 0,
+    };
+    match target.update(vec![update]).await {
+        // A connection cut off while sending is a refusal too.
+        Err(status) => expect_code(
+            Err::<(), _>(status),
+            &[
+                Code::InvalidArgument,
+                Code::ResourceExhausted,
+                Code::OutOfRange,
+                Code::Unavailable,
+                Code::Internal,
+                Code::Cancelled,
+                Code::Unknown,
+            ],
+        )?,
+        Ok(codes) => ensure!(codes == [3] || codes == [8], "codes {codes:?}"),
+    }
+    target.expect_missing(&digest(&body)).await?;
+    lives(target).await
+}
+
+async fn absurd_sizes(target: &Target) -> Result<()> {
+    let body = target.body(100);
+    for size in [i64::MAX, i64::MAX - 1, 1 << 50] {
+        let mut claimed = digest(&body);
+        claimed.size_bytes = size;
+        let update = Update {
+            digest: Some(claimed.clone()),
+            data: body.clone(),
+            compressor: 0,
+        };
+        match target.update(vec![update]).await {
+            Ok(codes) => ensure!(codes != [0], "a blob of 100 bytes was taken for {size}"),
+            Err(status) => expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted])?,
+        }
+        let written = target.write(&target.upload_name(&claimed), &body).await;
+        expect_code(
+            written,
+            &[
+                Code::InvalidArgument,
+                Code::ResourceExhausted,
+                Code::FailedPrecondition,
+                Code::OutOfRange,
+            ],
+        )
+        .with_context(|| format!("an upload of {size}"))?;
+        target
+            .read(&target.blob_name(&claimed), 0, 0)
+            .await
+            .err()
+            .context("it was read")?;
+    }
+    target.expect_missing(&digest(&body)).await?;
+    lives(target).await
+}
+
+async fn many(target: &Target) -> Result<()> {
+    let digests: Vec<_> = (0..100_000_u32).map(|number| digest(&number.to_be_bytes())).collect();
+    if let Err(status) = target.missing(digests).await {
+        expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted])?;
+    }
+    lives(target).await
+}
+
+async fn cycle(target: &Target) -> Result<()> {
+    let mut chain = Directory::default();
+    let mut bodies: Vec<Bytes> = Vec::new();
+    for depth in 0..2000 {
+        let bytes = Bytes::from(chain.encode_to_vec());
+        let below = digest(&bytes);
+        bodies.push(bytes);
+        chain = Directory {
+            directories: vec![DirectoryNode {
+                name: format!("{}-{depth}", target.instance),
+                digest: Some(below),
+            }],
+            ..Directory::default()
+        };
+    }
+    bodies.push(chain.encode_to_vec().into());
+    for part in bodies.chunks(500) {
+        target.store(&part.iter().collect::<Vec<_>>()).await?;
+    }
+    let noise = target.body(1000);
+    target.store(&[&noise]).await?;
+    for root in [digest(&chain.encode_to_vec()), digest(&noise)] {
+        let request = GetTreeRequest {
+            instance_name: target.instance.clone(),
+            root_digest: Some(root),
+            ..GetTreeRequest::default()
+        };
+        if let Ok(answer) = target.cas().get_tree(target.request(request)).await {
+            let mut stream = answer.into_inner();
+            while let Ok(Some(_)) = stream.message().await {}
+        }
+    }
+    lives(target).await
+}
+
+async fn instances(target: &Target) -> Result<()> {
+    let body = target.body(400);
+    let stored = digest(&body);
+    let action = digest(&target.body(50));
+    for instance in [
+        "..",
+        "a/../b",
+        "a\0b",
+        "blobs",
+        "uploads",
+        "a/blobs/b",
+        "/",
+        "a//b",
+        " ",
+    ] {
+        let upload = format!(
+            "{instance}/uploads/{}/blobs/{}/{}",
+            target.name(),
+            stored.hash,
+            stored.size_bytes
+        );
+        let written = target.write(&upload, &body).await;
+        let request = russet_reapi::proto::reapi::UpdateActionResultRequest {
+            instance_name: instance.to_owned(),
+            action_digest: Some(action.clone()),
+            action_result: Some(ActionResult::default()),
+            ..Default::default()
+        };
+        let recorded = target.actions().update_action_result(target.request(request)).await;
+        // Refused, or kept under that very name: never under ours.
+        for status in [written.err(), recorded.err()].into_iter().flatten() {
+            ensure!(
+                matches!(
+                    status.code(),
+                    Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Unimplemented
+                ),
+                "{instance:?}: {:?}",
+                status.code()
+            );
+        }
+        let found = target.result(&action).await;
+        expect_code(found, &[Code::NotFound]).with_context(|| format!("{instance:?} reached our action"))?;
+    }
+    lives(target).await
+}

@@ -1,0 +1,419 @@
+//! What others do: the operator, the customer's colleagues, the vendor. Not part of the API, but what it then shows.
+
+use crate::account::{ApiKey, PermissionSet, Project, Scope};
+use crate::apple::catalog::Os;
+use crate::apple::life::Fate;
+use crate::apple::server::{Commitment, Health, Status, VpcStatus};
+use crate::host::HostChange;
+use crate::ids::{Id, Zone};
+use crate::settings::Passwords;
+use crate::world::{DEFAULT_ORGANIZATION, DEFAULT_PROJECT, World};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A server by its id or its name.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// By id.
+    Id(Id),
+    /// By name; the oldest, if several have it.
+    Name(String),
+}
+
+impl From<&Id> for Which {
+    fn from(id: &Id) -> Self {
+        Self::Id(id.clone())
+    }
+}
+
+impl From<&str> for Which {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+/// Minis that are simply there, delivered and ready, as a fleet that was ordered yesterday.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Minis {
+    /// The name; with several, a dash and a number are added.
+    pub name: String,
+    /// How many.
+    pub count: u32,
+    /// Where.
+    pub zone: Zone,
+    /// Which type.
+    #[serde(rename = "type")]
+    pub server_type: String,
+    /// Which image, by name; none means the default.
+    pub os: Option<String>,
+    /// Whose; none means the default project.
+    pub project_id: Option<Id>,
+    /// How long ago they were ordered, in hours. From 24 on they can be deleted.
+    pub age_hours: u64,
+    /// Whether the private-network feature is on.
+    pub vpc: bool,
+    /// How they are paid.
+    pub commitment: Commitment,
+    /// How their credentials are shown.
+    pub passwords: Passwords,
+}
+
+impl Default for Minis {
+    fn default() -> Self {
+        Self {
+            name: "tuist-pool".to_owned(),
+            count: 1,
+            zone: Zone::new("fr-par-1"),
+            server_type: "M2-L".to_owned(),
+            os: None,
+            project_id: None,
+            age_hours: 48,
+            vpc: false,
+            commitment: Commitment::Duration24h,
+            passwords: Passwords::Shown,
+        }
+    }
+}
+
+/// One thing somebody does.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "deed", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Deed {
+    /// Minis appear. They do not come out of the stock.
+    AddMinis(Minis),
+    /// A project appears, in the default organisation or another.
+    AddProject {
+        /// Its id.
+        id: Id,
+        /// Its name.
+        name: String,
+        /// Whose it is.
+        #[serde(default)]
+        organization_id: Option<Id>,
+    },
+    /// An API key appears, or changes.
+    AddKey {
+        /// The half that is shown.
+        access_key: String,
+        /// The half that authenticates.
+        secret_key: String,
+        /// Whose it is.
+        #[serde(default)]
+        organization_id: Option<Id>,
+        /// Where it holds; none means the whole organisation.
+        #[serde(default)]
+        projects: Option<BTreeSet<Id>>,
+        /// What it grants.
+        permission_sets: BTreeSet<PermissionSet>,
+        /// From when on it is refused.
+        #[serde(default)]
+        expires_at: Option<Timestamp>,
+    },
+    /// A key stops working now.
+    ExpireKey {
+        /// Which.
+        access_key: String,
+    },
+    /// Somebody renames a server.
+    Rename {
+        /// Which.
+        server: Which,
+        /// To what.
+        name: String,
+    },
+    /// Somebody deletes a server, whatever its state and lease.
+    Vanish {
+        /// Which.
+        server: Which,
+    },
+    /// The vendor puts a server into a state; what was under way is off.
+    SetStatus {
+        /// Which.
+        server: Which,
+        /// Which state.
+        status: Status,
+    },
+    /// The credentials of a server are shown otherwise.
+    SetPasswords {
+        /// Which.
+        server: Which,
+        /// How.
+        passwords: Passwords,
+    },
+    /// What a diagnostic will find.
+    SetHealth {
+        /// Which.
+        server: Which,
+        /// What.
+        health: Health,
+    },
+    /// Changes that begin from now on end otherwise.
+    Decide(Fate),
+    /// A change that is stuck ends well, now.
+    Unstick {
+        /// Which.
+        server: Which,
+    },
+    /// The shelf is filled or emptied.
+    SetStock {
+        /// Where.
+        zone: Zone,
+        /// What.
+        #[serde(rename = "type")]
+        server_type: String,
+        /// How many.
+        count: u32,
+    },
+    /// An image is published, or changed.
+    PublishOs {
+        /// The image.
+        os: Os,
+    },
+    /// An image is retired without notice.
+    RetireOs {
+        /// Its name.
+        name: String,
+    },
+    /// Another image becomes the default of a type.
+    SetDefaultOs {
+        /// Where.
+        zone: Zone,
+        /// Of which type.
+        #[serde(rename = "type")]
+        server_type: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Why a deed could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeedError {
+    /// No such server.
+    #[error("there is no server {0:?}")]
+    NoServer(Which),
+    /// No such project.
+    #[error("there is no project {0}; add it first")]
+    NoProject(Id),
+    /// No such key.
+    #[error("there is no API key {0}")]
+    NoKey(String),
+    /// No such type.
+    #[error("{server_type} is not offered in {zone}")]
+    NoOffer {
+        /// Where.
+        zone: Zone,
+        /// What.
+        server_type: String,
+    },
+    /// No such image.
+    #[error("there is no image called {0:?}")]
+    NoOs(String),
+    /// A constant is not what it should be.
+    #[error(transparent)]
+    Id(#[from] crate::ids::BadId),
+}
+
+impl World {
+    /// Does a deed; answers the ids of servers that came of it.
+    pub(crate) fn perform(&mut self, now: Timestamp, deed: Deed) -> Result<Vec<Id>, DeedError> {
+        match deed {
+            Deed::AddMinis(minis) => return self.add_minis(now, &minis),
+            Deed::AddProject {
+                id,
+                name,
+                organization_id,
+            } => self.add_project(now, id, name, organization_id)?,
+            Deed::AddKey {
+                access_key,
+                secret_key,
+                organization_id,
+                projects,
+                permission_sets,
+                expires_at,
+            } => {
+                let key = ApiKey {
+                    access_key,
+                    secret_key,
+                    organization_id: owner(organization_id)?,
+                    scope: projects.map_or(Scope::Organization, Scope::Projects),
+                    permission_sets,
+                    expires_at,
+                };
+                self.accounts.keys.insert(key.access_key.clone(), key);
+            }
+            Deed::ExpireKey { access_key } => {
+                let key = self.accounts.keys.get_mut(&access_key);
+                key.ok_or(DeedError::NoKey(access_key))?.expires_at = Some(now);
+            }
+            Deed::Vanish { server } => {
+                let id = self.which(&server)?;
+                self.remove_server(now, &id);
+            }
+            Deed::Decide(fate) => self.apple.fates.push(fate),
+            Deed::SetStock {
+                zone,
+                server_type,
+                count,
+            } => self.offered(&zone, &server_type)?.stock = count,
+            Deed::PublishOs { os } => {
+                self.apple.catalog.systems.insert(os.id.clone(), os);
+            }
+            Deed::RetireOs { name } => {
+                let id = self.os_named(&name)?;
+                if let Some(os) = self.apple.catalog.systems.get_mut(&id) {
+                    os.retired = true;
+                }
+            }
+            Deed::SetDefaultOs {
+                zone,
+                server_type,
+                name,
+            } => {
+                let id = self.os_named(&name)?;
+                self.offered(&zone, &server_type)?.default_os = id;
+            }
+            Deed::Rename { server, name } => self.touch(now, &server, |server| server.name = name)?,
+            Deed::SetPasswords { server, passwords } => {
+                self.touch(now, &server, |server| server.passwords = passwords)?;
+            }
+            Deed::SetHealth { server, health } => self.touch(now, &server, |server| server.health = health)?,
+            Deed::SetStatus { server, status } => self.touch(now, &server, |server| {
+                server.status = status;
+                server.pending = None;
+            })?,
+            Deed::Unstick { server } => self.touch(now, &server, |server| {
+                let change = server.pending.as_mut().map(|pending| &mut pending.at);
+                let toggle = server.vpc_pending.as_mut().map(|pending| &mut pending.at);
+                for at in [change, toggle].into_iter().flatten() {
+                    *at = Some(now);
+                }
+            })?,
+        }
+        Ok(Vec::new())
+    }
+
+    /// The id of a server.
+    pub(crate) fn which(&self, which: &Which) -> Result<Id, DeedError> {
+        let found = match which {
+            Which::Id(id) => self.apple.servers.get(id),
+            Which::Name(name) => self
+                .apple
+                .servers
+                .iter()
+                .filter(|server| server.name == *name)
+                .min_by_key(|server| (server.created_at, server.id.clone())),
+        };
+        found
+            .map(|server| server.id.clone())
+            .ok_or_else(|| DeedError::NoServer(which.clone()))
+    }
+
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        which: &Which,
+        change: impl FnOnce(&mut crate::apple::server::Server),
+    ) -> Result<(), DeedError> {
+        let id = self.which(which)?;
+        self.apple.servers.change(now, &id, |server| {
+            change(server);
+            server.updated_at = now;
+        });
+        Ok(())
+    }
+
+    fn offered(&mut self, zone: &Zone, server_type: &str) -> Result<&mut crate::apple::catalog::Offer, DeedError> {
+        let missing = || DeedError::NoOffer {
+            zone: zone.clone(),
+            server_type: server_type.to_owned(),
+        };
+        self.apple.catalog.offer_mut(zone, server_type).ok_or_else(missing)
+    }
+
+    fn os_named(&self, name: &str) -> Result<Id, DeedError> {
+        let found = self.apple.catalog.os_named(name);
+        found
+            .map(|os| os.id.clone())
+            .ok_or_else(|| DeedError::NoOs(name.to_owned()))
+    }
+
+    fn add_project(
+        &mut self,
+        now: Timestamp,
+        id: Id,
+        name: String,
+        organization_id: Option<Id>,
+    ) -> Result<(), DeedError> {
+        let project = Project {
+            id: id.clone(),
+            name,
+            organization_id: owner(organization_id)?,
+            created_at: now,
+        };
+        self.accounts.projects.insert(id, project);
+        Ok(())
+    }
+
+    fn add_minis(&mut self, now: Timestamp, minis: &Minis) -> Result<Vec<Id>, DeedError> {
+        let project_id = match &minis.project_id {
+            Some(id) => id.clone(),
+            None => DEFAULT_PROJECT.parse()?,
+        };
+        if !self.accounts.projects.contains_key(&project_id) {
+            return Err(DeedError::NoProject(project_id));
+        }
+        let offer = self.offered(&minis.zone, &minis.server_type)?.clone();
+        let os = match &minis.os {
+            Some(name) => self.os_named(name)?,
+            None => offer.default_os.clone(),
+        };
+        let order = crate::apple::Order {
+            zone: minis.zone.clone(),
+            project_id,
+            server_type: minis.server_type.clone(),
+            os: Some(os.clone()),
+            enable_vpc: minis.vpc,
+            commitment: minis.commitment,
+            bandwidth: 0,
+            kext: false,
+        };
+        let age = jiff::SignedDuration::from_hours(i64::try_from(minis.age_hours).unwrap_or(i64::MAX / 4000));
+        let ordered = now.checked_sub(age).unwrap_or(Timestamp::MIN);
+        let disclosure = self.settings.delays.disclosure;
+        let mut made = Vec::new();
+        for number in 1..=minis.count {
+            let name = if minis.count == 1 {
+                minis.name.clone()
+            } else {
+                format!("{}-{number}", minis.name)
+            };
+            let id = self.make_server(ordered, &order, &offer, &name, &os);
+            // As old as the order itself, so that lists that lag have it too.
+            self.apple.servers.change(ordered, &id, |server| {
+                server.delivered = true;
+                server.passwords = minis.passwords;
+                server.vpc_status = if minis.vpc {
+                    VpcStatus::VpcEnabled
+                } else {
+                    VpcStatus::VpcDisabled
+                };
+                server.installation.disclosed_until = crate::clock::after(now, disclosure.max(Duration::from_secs(1)));
+            });
+            self.announce(HostChange::Installed, &id);
+            made.push(id);
+        }
+        Ok(made)
+    }
+}
+
+fn owner(organization: Option<Id>) -> Result<Id, DeedError> {
+    match organization {
+        Some(id) => Ok(id),
+        None => Ok(DEFAULT_ORGANIZATION.parse()?),
+    }
+}

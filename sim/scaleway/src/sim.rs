@@ -1,0 +1,228 @@
+//! Starting and stopping.
+
+use crate::clock::{Clock, Factor, wall};
+use crate::core::Core;
+use crate::deed::{Deed, DeedError};
+use crate::handle::Handle;
+use crate::host::{AddressPlan, HostFactory, NoHosts};
+use crate::server;
+use crate::settings::Settings;
+use crate::snapshot::{Snapshot, SnapshotError};
+use crate::world::World;
+use jiff::Timestamp;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long changes gather before they are written.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// How to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// How fast emulated time runs.
+    pub clock_factor: Factor,
+    /// When emulated time starts; none means now. A state that is restored brings its own.
+    pub start: Option<Timestamp>,
+    /// Which ids, passwords and keys there will be.
+    pub seed: u64,
+    /// The switches.
+    pub settings: Settings,
+    /// Which addresses machines get.
+    pub addresses: AddressPlan,
+    /// What was done before the start. Not done again on a state that is restored.
+    pub deeds: Vec<Deed>,
+    /// Where the state survives.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            clock_factor: Factor::REAL,
+            start: None,
+            seed: 1,
+            settings: Settings::default(),
+            addresses: AddressPlan::default(),
+            deeds: Vec::new(),
+            state: None,
+        }
+    }
+}
+
+/// Why it did not start or stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The address cannot be had.
+    #[error("could not listen on {address}; is something else there? Port 0 takes a free one")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The state file cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The seed asks for something impossible.
+    #[error("the seed cannot be done")]
+    Seed(#[from] DeedError),
+}
+
+/// A running emulator. Dropped, it stops without writing its state; [`Sim::stop`] does both.
+#[derive(Debug)]
+pub struct Sim {
+    url: String,
+    handle: Handle,
+    state: Option<PathBuf>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Sim {
+    /// Starts without machines behind the API.
+    pub async fn start(options: Options) -> Result<Self, SimError> {
+        Self::start_with(options, NoHosts).await
+    }
+
+    /// Starts with somebody who makes the machines.
+    pub async fn start_with(options: Options, hosts: impl HostFactory) -> Result<Self, SimError> {
+        let listen_failed = |source| SimError::Listen {
+            address: options.listen,
+            source,
+        };
+        let core = Arc::new(make(&options)?);
+        let listener = TcpListener::bind(options.listen).await.map_err(listen_failed)?;
+        let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server::run(listener, Arc::clone(&core), stop.clone()));
+        tasks.spawn(
+            stop.clone()
+                .run_until_cancelled_owned(tick(Arc::clone(&core)))
+                .then_unit(),
+        );
+        tasks.spawn(
+            stop.clone()
+                .run_until_cancelled_owned(tell(Arc::clone(&core), hosts))
+                .then_unit(),
+        );
+        if let Some(path) = options.state.clone() {
+            tasks.spawn(
+                stop.clone()
+                    .run_until_cancelled_owned(keep(Arc::clone(&core), path))
+                    .then_unit(),
+            );
+        }
+        Ok(Self {
+            url,
+            handle: Handle(core),
+            state: options.state,
+            stop,
+            tasks,
+        })
+    }
+
+    /// Where it listens, for example `http://127.0.0.1:40123`: the value of `SCW_API_URL`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The control API.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops: no new connections, answers under way go out, the state is written.
+    pub async fn stop(mut self) -> Result<(), SimError> {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        if let Some(path) = self.state.take() {
+            self.handle.snapshot().write(&path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn make(options: &Options) -> Result<Core, SimError> {
+    let restored = match &options.state {
+        Some(path) => Snapshot::read(path)?,
+        None => None,
+    };
+    if let Some(snapshot) = restored {
+        let clock = Clock::new(snapshot.now, options.clock_factor);
+        return Ok(Core::new(snapshot.world, clock));
+    }
+    let start = options.start.unwrap_or_else(wall);
+    let mut world = World::new(options.seed, start, options.settings.clone(), options.addresses);
+    for deed in &options.deeds {
+        world.perform(start, deed.clone())?;
+    }
+    Ok(Core::new(world, Clock::new(start, options.clock_factor)))
+}
+
+/// Lets things happen when nobody looks.
+async fn tick(core: Arc<Core>) {
+    loop {
+        let stirred = core.stirred.notified();
+        match core.next_tick() {
+            Some(wait) => drop(tokio::time::timeout(wait, stirred).await),
+            None => stirred.await,
+        }
+        core.tick();
+    }
+}
+
+/// Tells the maker of machines what happened, in order.
+async fn tell(core: Arc<Core>, hosts: impl HostFactory) {
+    let mut last = core.events.subscribe();
+    let mut told = 0;
+    loop {
+        for event in core.events_after(told) {
+            told = event.number;
+            hosts.changed(&event).await;
+        }
+        if last.wait_for(|last| *last > told).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes the state after it changed.
+async fn keep(core: Arc<Core>, path: PathBuf) {
+    loop {
+        core.dirty.notified().await;
+        tokio::time::sleep(GATHER).await;
+        let snapshot = core.snapshot();
+        let path: PathBuf = Path::new(&path).to_owned();
+        let written = tokio::task::spawn_blocking(move || snapshot.write(&path)).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(error = &error as &dyn std::error::Error, "could not keep the state"),
+            Err(error) => tracing::error!(%error, "could not keep the state"),
+        }
+    }
+}
+
+/// Drops what a future answers.
+trait ThenUnit: Future + Sized {
+    async fn then_unit(self) {
+        self.await;
+    }
+}
+
+impl<F: Future> ThenUnit for F {}

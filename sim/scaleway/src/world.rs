@@ -1,0 +1,140 @@
+//! Everything there is, and who answers what.
+//!
+//! The world is a value: a call and a moment go in, an answer comes out, nothing else is read. The shell around it
+//! ([`crate::core`]) has the lock, the clock and the wire.
+
+use crate::account::{Accounts, Action, ApiKey, Owner, PermissionSet, Project, Resource, Scope};
+use crate::apple::{self, Apple};
+use crate::bill::Ledger;
+use crate::call::{Call, Reply};
+use crate::dice::Dice;
+use crate::host::{AddressPlan, Host, HostChange};
+use crate::iam::{self, Iam};
+use crate::ids::Id;
+use crate::ipam::{self, Ipam};
+use crate::refusal::{Reason, Refusal};
+use crate::settings::Settings;
+use crate::vpc::{self, Networks};
+use crate::{prices, projects};
+use jiff::{SignedDuration, Timestamp};
+
+/// The secret key everybody may use until a seed says otherwise.
+pub const DEFAULT_SECRET_KEY: &str = "5ca1ab1e-0000-4000-a000-000000000001";
+/// The access key that goes with it.
+pub const DEFAULT_ACCESS_KEY: &str = "SCWRUSSETDEFAULTKEY0";
+/// The organisation that exists from the start.
+pub const DEFAULT_ORGANIZATION: &str = "0a11ce00-0000-4000-a000-000000000001";
+/// Its first project.
+pub const DEFAULT_PROJECT: &str = "0a11ce00-0000-4000-a000-000000000002";
+
+/// All state.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct World {
+    pub(crate) dice: Dice,
+    pub(crate) settings: Settings,
+    pub(crate) addresses: AddressPlan,
+    pub(crate) accounts: Accounts,
+    pub(crate) apple: Apple,
+    pub(crate) vpc: Networks,
+    pub(crate) ipam: Ipam,
+    pub(crate) iam: Iam,
+    pub(crate) bill: Ledger,
+    /// What whoever emulates the machines has not been told yet.
+    #[serde(skip)]
+    pub(crate) announcements: Vec<(HostChange, Host)>,
+}
+
+/// Who asks, and when.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) now: Timestamp,
+    pub(crate) key: ApiKey,
+}
+
+impl World {
+    /// A world with one organisation, one project, one key, full shelves and no servers.
+    pub(crate) fn new(seed: u64, now: Timestamp, settings: Settings, addresses: AddressPlan) -> Self {
+        let mut dice = Dice::new(seed);
+        let apple = Apple::new(&mut dice);
+        let mut accounts = Accounts::default();
+        if let (Ok(organization_id), Ok(id)) = (DEFAULT_ORGANIZATION.parse::<Id>(), DEFAULT_PROJECT.parse::<Id>()) {
+            let key = ApiKey {
+                access_key: DEFAULT_ACCESS_KEY.to_owned(),
+                secret_key: DEFAULT_SECRET_KEY.to_owned(),
+                organization_id: organization_id.clone(),
+                scope: Scope::Projects([id.clone()].into()),
+                permission_sets: PermissionSet::PROVIDER.into(),
+                expires_at: None,
+            };
+            accounts.keys.insert(key.access_key.clone(), key);
+            let project = Project {
+                id: id.clone(),
+                name: "default".to_owned(),
+                organization_id,
+                created_at: now,
+            };
+            accounts.projects.insert(id, project);
+        }
+        Self {
+            dice,
+            settings,
+            addresses,
+            accounts,
+            apple,
+            vpc: Networks::default(),
+            ipam: Ipam::default(),
+            iam: Iam::default(),
+            bill: Ledger::default(),
+            announcements: Vec::new(),
+        }
+    }
+
+    /// Answers a call. What is refused leaves the world as it was.
+    pub(crate) fn answer(&mut self, now: Timestamp, call: &Call) -> Result<Reply, Refusal> {
+        let segments = call.segments()?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if let ["product-catalog", "v2alpha1", rest @ ..] = segments.as_slice() {
+            return prices::answer(self, rest, call);
+        }
+        let key = self.accounts.authenticate(call.token.as_deref(), now)?.clone();
+        let caller = Caller { now, key };
+        match segments.as_slice() {
+            ["apple-silicon", "v1alpha1", "zones", zone, rest @ ..] => apple::answer(self, &caller, zone, rest, call),
+            ["vpc", "v2", "regions", region, rest @ ..] => vpc::answer(self, &caller, region, rest, call),
+            ["ipam", "v1", "regions", region, rest @ ..] => ipam::answer(self, &caller, region, rest, call),
+            ["iam", "v1alpha1", rest @ ..] => iam::answer(self, &caller, rest, call),
+            ["account", "v3", rest @ ..] => projects::answer(self, &caller, rest, call),
+            ["instance" | "baremetal" | "block" | "marketplace", ..] => Err(Refusal::NotEmulated(call.path.clone())),
+            _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
+        }
+    }
+
+    /// The moment lists show.
+    pub(crate) fn lagging(&self, now: Timestamp) -> Timestamp {
+        SignedDuration::try_from(self.settings.list_lag)
+            .ok()
+            .and_then(|lag| now.checked_sub(lag).ok())
+            .unwrap_or(Timestamp::MIN)
+    }
+
+    /// Whether a caller may list a kind of thing: in the project it names, or wherever it can see.
+    pub(crate) fn may_list(&self, caller: &Caller, resource: Resource, owner: &Owner) -> Result<(), Refusal> {
+        match &owner.project {
+            Some(project) => self
+                .accounts
+                .authorise(&caller.key, Action::List, resource, Some(project)),
+            None => Accounts::authorise_somewhere(&caller.key, Action::List, resource),
+        }
+    }
+
+    pub(crate) fn organization_of(&self, project: &Id) -> Id {
+        let found = self.accounts.projects.get(project);
+        found.map_or_else(|| project.clone(), |project| project.organization_id.clone())
+    }
+}
+
+/// An id that is part of a path.
+pub(crate) fn id_in_path(name: &str, text: &str) -> Result<Id, Refusal> {
+    text.parse()
+        .map_err(|error: crate::ids::BadId| Refusal::argument(name, Reason::Format, error.to_string()))
+}

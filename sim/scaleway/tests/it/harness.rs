@@ -1,0 +1,184 @@
+//! An emulator with a clock that only moves by hand, and a client that hides nothing.
+
+use reqwest::Method;
+use russet_sim_scaleway::{
+    DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Handle, Id, Minis, Options, PermissionSet, Settings, Sim,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub(crate) const APPLE: &str = "/apple-silicon/v1alpha1/zones/fr-par-1";
+pub(crate) const VPC: &str = "/vpc/v2/regions/fr-par";
+pub(crate) const IPAM: &str = "/ipam/v1/regions/fr-par";
+pub(crate) const IAM: &str = "/iam/v1alpha1";
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn ok(self) -> Value {
+        assert!((200..300).contains(&self.status), "{} {}", self.status, self.body);
+        self.body
+    }
+
+    /// Checks status and type of an error.
+    #[track_caller]
+    pub(crate) fn refused(self, status: u16, kind: &str) -> Value {
+        assert_eq!(
+            (self.status, self.body["type"].as_str()),
+            (status, Some(kind)),
+            "{}",
+            self.body
+        );
+        self.body
+    }
+}
+
+pub(crate) struct Api {
+    pub(crate) sim: Sim,
+    http: reqwest::Client,
+    token: Option<String>,
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        clock_factor: Factor::MANUAL,
+        start: Some("2026-10-01T08:00:00Z".parse().unwrap()),
+        ..Options::default()
+    }
+}
+
+impl Api {
+    pub(crate) async fn start() -> Self {
+        Self::with(options()).await
+    }
+
+    pub(crate) async fn with_settings(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut options = options();
+        change(&mut options.settings);
+        Self::with(options).await
+    }
+
+    pub(crate) async fn with(options: Options) -> Self {
+        Self::around(Sim::start(options).await.unwrap())
+    }
+
+    pub(crate) fn around(sim: Sim) -> Self {
+        Self {
+            sim,
+            http: client(),
+            token: Some(DEFAULT_SECRET_KEY.to_owned()),
+        }
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        self.sim.handle()
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.handle().advance(by);
+    }
+
+    /// From now on calls carry this token.
+    pub(crate) fn use_token(&mut self, token: Option<&str>) {
+        self.token = token.map(str::to_owned);
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method: Method = method.parse().unwrap();
+        let request = self.http.request(method, format!("{}{path}", self.sim.url()));
+        match &self.token {
+            Some(token) => request.header("X-Auth-Token", token),
+            None => request,
+        }
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Result<Answer, reqwest::Error> {
+        let mut request = self.request(method, path);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await?;
+        let status = response.status().as_u16();
+        let text = response.text().await?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Answer { status, body })
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, None).await.unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send("POST", path, Some(body)).await.unwrap()
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Answer {
+        self.send("PATCH", path, Some(body)).await.unwrap()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, None).await.unwrap()
+    }
+
+    pub(crate) fn mini(&self, name: &str) -> Id {
+        let minis = Minis {
+            name: name.to_owned(),
+            ..Minis::default()
+        };
+        self.handle().add_minis(minis).unwrap().pop().unwrap()
+    }
+
+    pub(crate) async fn server(&self, id: &Id) -> Value {
+        self.get(&server(id)).await.ok()
+    }
+
+    pub(crate) async fn order(&self, name: &str) -> Answer {
+        self.post(&format!("{APPLE}/servers"), order(name)).await
+    }
+
+    /// Orders a mini and lets it be delivered.
+    pub(crate) async fn ordered(&self, name: &str) -> Id {
+        let made = self.order(name).await.ok();
+        self.advance(Duration::from_mins(3));
+        made["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) async fn network(&self, name: &str) -> Id {
+        let body = json!({"name": name, "project_id": DEFAULT_PROJECT});
+        let made = self.post(&format!("{VPC}/private-networks"), body).await.ok();
+        made["id"].as_str().unwrap().parse().unwrap()
+    }
+}
+
+/// Without certificates: reading those of the system takes longer than a whole test.
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().tls_certs_only([]).build().unwrap()
+}
+
+pub(crate) fn server(id: &Id) -> String {
+    format!("{APPLE}/servers/{id}")
+}
+
+pub(crate) fn order(name: &str) -> Value {
+    json!({"name": name, "project_id": DEFAULT_PROJECT, "type": "M2-L"})
+}
+
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    let servers = list["servers"].as_array().unwrap();
+    servers.iter().map(|server| server["name"].as_str().unwrap()).collect()
+}
+
+/// A key like the provider's, without some sets.
+pub(crate) fn provider_without(missing: &[PermissionSet]) -> std::collections::BTreeSet<PermissionSet> {
+    let all = PermissionSet::PROVIDER.into_iter();
+    all.filter(|set| !missing.contains(set)).collect()
+}
+
+pub(crate) const PUBLIC_KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl tuist-capi-macos";

@@ -1,0 +1,21 @@
+//! What a client sees, over real HTTP.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+mod bill;
+mod control;
+mod faults;
+mod harness;
+mod hosts;
+mod keys;
+mod networks;
+mod pages;
+mod persistence;
+mod program;
+mod property;
+mod servers;
+mod strictness;
