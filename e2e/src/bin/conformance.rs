@@ -14,6 +14,7 @@ use russet_e2e::conformance::http::tokens::Forge;
 use russet_e2e::conformance::http::{self, Credentials, Dialect, Server, Transport};
 use russet_e2e::conformance::reapi::{self, Target};
 use russet_e2e::conformance::{Report, document, run, select};
+use russet_e2e::kura::Program;
 use russet_telemetry::Secret;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -127,6 +128,9 @@ struct Output {
 
 #[derive(Debug, Args)]
 struct Document {
+    /// The kura to start [default: the one beside this program]
+    #[arg(long)]
+    kura: Option<PathBuf>,
     /// Another server that speaks Bazel's HTTP cache, as name=http://host:port
     #[arg(long)]
     bazel: Vec<String>,
@@ -167,7 +171,12 @@ async fn act(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Document(args) => {
-            print(&document::write(&named(&args.bazel)?, &named(&args.reapi)?).await?)?;
+            let program = args.kura.map_or_else(Program::find, |path| Ok(Program::at(path)))?;
+            let others = document::Others {
+                bazel: named(&args.bazel)?,
+                reapi: named(&args.reapi)?,
+            };
+            print(&document::write(&program, &others).await?)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -26,7 +26,8 @@ $ cargo run -p russet-e2e --bin conformance -- reapi --url grpc://127.0.0.1:4000
 own node over HTTP/1.1, HTTP/2 and TLS; the tables below were printed by `conformance document`.
 
 `n/a` means that the server does not offer what the check is about, or that the run does not: a check about the bytes of HTTP/1.1 says nothing
-over HTTP/2. Where a specification leaves a choice every choice passes.
+over HTTP/2. Where a specification leaves a choice every choice passes, save for the attacks (`poison-`): there a server must not even forgive
+what RFC 9112 lets it forgive, such as folded lines and bare line feeds, because the next server in the chain may not.
 ";
 
 /// What there is, for a terminal.
@@ -44,10 +45,25 @@ pub fn list() -> String {
     text
 }
 
-/// The whole document. Starts a kura of its own; the other servers run already.
-pub async fn write(bazel: &[(String, String)], reapis: &[(String, String)]) -> Result<String> {
-    let program = Program::find()?;
-    let ours = Ours::start(&program, Signed::Es256).await?;
+/// Servers to compare with, by name and URL. They run already.
+#[derive(Debug, Default)]
+pub struct Others {
+    pub bazel: Vec<(String, String)>,
+    pub reapi: Vec<(String, String)>,
+}
+
+/// The whole document. Starts a kura of its own.
+pub async fn write(program: &Program, others: &Others) -> Result<String> {
+    let ours = Ours::start(program, Signed::Es256).await?;
+    let mut text = HEAD.to_owned();
+    text.push_str("\n## HTTP\n\n");
+    text.push_str(&over_http(&ours, &others.bazel).await?);
+    text.push_str("\n## Remote Execution API\n\n");
+    text.push_str(&over_grpc(&ours, &others.reapi).await?);
+    Ok(text)
+}
+
+async fn over_http(ours: &Ours, others: &[(String, String)]) -> Result<String> {
     let all = select(http::all(), &[]);
     let mut columns: Vec<(String, Report)> = Vec::new();
     for (name, transport) in [
@@ -58,31 +74,28 @@ pub async fn write(bazel: &[(String, String)], reapis: &[(String, String)]) -> R
         let server = ours.server(transport)?;
         columns.push((name.to_owned(), run(&all, &server).await));
     }
-    for (name, url) in bazel {
+    for (name, url) in others {
         let mut server = Server::new(url)?;
         server.dialect = Dialect::Bazel;
         columns.push((name.clone(), run(&all, &server).await));
     }
-    let mut text = HEAD.to_owned();
-    text.push_str("\n## HTTP\n\n");
-    text.push_str(&compare(&borrowed(&columns)));
+    let mut text = compare(&borrowed(&columns));
     text.push_str("\nWhat a naive server does under attack:\n\n");
     for check in http::all() {
         if let Some(naive) = check.naive {
             let _ = writeln!(text, "- `{}`: {naive}", check.name);
         }
     }
-    let mut columns = vec![(
-        "kura".to_owned(),
-        run(&select(reapi::all(), &[]), &ours.target()?).await,
-    )];
-    for (name, url) in reapis {
-        let target = Target::new(url)?;
-        columns.push((name.clone(), run(&select(reapi::all(), &[]), &target).await));
-    }
-    text.push_str("\n## Remote Execution API\n\n");
-    text.push_str(&compare(&borrowed(&columns)));
     Ok(text)
+}
+
+async fn over_grpc(ours: &Ours, others: &[(String, String)]) -> Result<String> {
+    let all = select(reapi::all(), &[]);
+    let mut columns = vec![("kura".to_owned(), run(&all, &ours.target()?).await)];
+    for (name, url) in others {
+        columns.push((name.clone(), run(&all, &Target::new(url)?).await));
+    }
+    Ok(compare(&borrowed(&columns)))
 }
 
 fn borrowed(columns: &[(String, Report)]) -> Vec<(&str, &Report)> {

@@ -213,6 +213,15 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((name, value))
 }
 
+/// Optional white space is spaces and tabs. Trimming more would forgive a carriage return alone, which ends a line for some
+/// and not for others.
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
 /// The fields that decide something, as they are met.
 #[derive(Default)]
 #[expect(
