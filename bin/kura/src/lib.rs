@@ -6,6 +6,7 @@
 //! - [`config`], [`cli`]: settings; the only place that reads the environment.
 //! - [`scope`]: whose data a request is about, parsed once.
 //! - [`http`]: what requests mean. [`http1`]: the hand-written engine that serves them fast.
+//! - [`reapi`]: the Remote Execution API, over gRPC.
 //! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts.
 //! - [`budget`], [`lifecycle`]: overload and draining. [`metrics`], [`usage`]: what is told to others.
 //! - [`serve`], [`tls`]: sockets and threads. [`look`]: `kura inspect` and `kura verify`.
@@ -20,6 +21,7 @@ pub mod lifecycle;
 pub mod look;
 pub mod metrics;
 pub mod multipart;
+pub mod reapi;
 pub mod scope;
 pub mod serve;
 pub mod tls;

@@ -17,6 +17,7 @@ use crate::http::service::{Node, Shared};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::multipart::{self, Uploads, unix_ms};
+use crate::reapi::{self, Reapi};
 use crate::tls::{self, Certificate};
 use crate::usage::{self, Ledger, Outbox, Reporter};
 use anyhow::Context as _;
@@ -72,6 +73,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     }
     tasks.spawn(sweep(Arc::clone(&shared), config.multipart.janitor, stop.clone()));
     tasks.spawn(scrub(shared.blobs.clone(), stop.clone()));
+    tasks.spawn(reapi::sweep(Arc::clone(&shared), stop.clone()));
     let reporting = report(&config, &shared, stop.clone())?;
     shared.lifecycle.serve();
     tracing::info!(
@@ -119,6 +121,7 @@ fn open(config: &Config, threads: usize) -> anyhow::Result<Shared> {
             .usage
             .as_ref()
             .map_or_else(Ledger::off, |usage| Ledger::on(usage.max_buckets)),
+        reapi: Reapi::default(),
         node: Node {
             tenant: config.tenant.clone(),
             region: config.region.clone(),

@@ -250,7 +250,10 @@ mod tests {
     fn functions_have_one_number_each() {
         for function in Function::ALL {
             assert_eq!(Function::of_code(function.code()), Some(function));
-            assert_eq!(Function::of_value(u64::try_from(function.value()).unwrap()), Some(function));
+            assert_eq!(
+                Function::of_value(u64::try_from(function.value()).unwrap()),
+                Some(function)
+            );
         }
         assert_eq!((Function::of_value(2), Function::of_code(0)), (None, None));
     }

@@ -219,13 +219,23 @@ mod tests {
             (format!("a/b/uploads/u/blobs/{HASH}/7/and/more"), "a/b", "u"),
         ] {
             let sink = write(&name).unwrap();
-            assert_eq!((sink.instance, sink.upload, sink.digest.size), (instance, upload, 7), "{name}");
+            assert_eq!(
+                (sink.instance, sink.upload, sink.digest.size),
+                (instance, upload, 7),
+                "{name}"
+            );
         }
         let moon = format!("moon-outputs/uploads/u/compressed-blobs/zstd/blake3/{HASH}/8000000");
         let zstd = write(&moon).unwrap();
-        assert_eq!((zstd.encoding, zstd.digest.function), (Encoding::Zstd, Function::Blake3));
+        assert_eq!(
+            (zstd.encoding, zstd.digest.function),
+            (Encoding::Zstd, Function::Blake3)
+        );
         assert_eq!(read(&format!("blobs/{HASH}/0")).unwrap().instance, "");
-        assert_eq!(read(&format!("x/compressed-blobs/zstd/{HASH}/1")).unwrap().encoding, Encoding::Zstd);
+        assert_eq!(
+            read(&format!("x/compressed-blobs/zstd/{HASH}/1")).unwrap().encoding,
+            Encoding::Zstd
+        );
     }
 
     #[test]
@@ -249,7 +259,11 @@ mod tests {
         ] {
             assert_eq!(read(&name), Err(error), "{name}");
         }
-        for name in [format!("uploads//blobs/{HASH}/1"), format!("blobs/{HASH}/1"), format!("uploads/u/{HASH}/1")] {
+        for name in [
+            format!("uploads//blobs/{HASH}/1"),
+            format!("blobs/{HASH}/1"),
+            format!("uploads/u/{HASH}/1"),
+        ] {
             assert_eq!(write(&name), Err(Error::Shape), "{name}");
         }
     }

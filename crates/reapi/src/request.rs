@@ -270,8 +270,8 @@ impl<'a> UpdateAction<'a> {
 mod tests {
     use super::*;
     use crate::proto::reapi;
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     fn digest(text: &str) -> reapi::Digest {
         let digest = Function::Sha256.digest(text.as_bytes());
@@ -317,7 +317,10 @@ mod tests {
         .encode_to_vec();
         let read = BatchUpdate::read(&update).unwrap();
         let found = read.updates().next().unwrap().unwrap();
-        assert_eq!((found.data, found.compressor, found.digest.size()), (&b"data"[..], 1, 4));
+        assert_eq!(
+            (found.data, found.compressor, found.digest.size()),
+            (&b"data"[..], 1, 4)
+        );
     }
 
     #[test]
@@ -347,7 +350,10 @@ mod tests {
         }
         .encode_to_vec();
         let get = GetAction::read(&get).unwrap();
-        assert_eq!((get.inline_stdout, get.inline_stderr, &get.inline_files[..]), (true, false, &["*"][..]));
+        assert_eq!(
+            (get.inline_stdout, get.inline_stderr, &get.inline_files[..]),
+            (true, false, &["*"][..])
+        );
     }
 
     #[test]
@@ -357,7 +363,10 @@ mod tests {
             ..Default::default()
         }
         .encode_to_vec();
-        assert_eq!(FindMissing::read(&find).unwrap().common.function(), Err(BadDigest::Function));
+        assert_eq!(
+            FindMissing::read(&find).unwrap().common.function(),
+            Err(BadDigest::Function)
+        );
     }
 
     proptest! {

@@ -14,10 +14,7 @@ pub enum Reference<'a> {
 }
 
 /// Calls `found` for all an `ActionResult` refers to directly, until it says stop; whether it never did.
-pub fn of_action<'a>(
-    result: &'a [u8],
-    mut found: impl FnMut(Reference<'a>) -> bool,
-) -> Result<bool, Malformed> {
+pub fn of_action<'a>(result: &'a [u8], mut found: impl FnMut(Reference<'a>) -> bool) -> Result<bool, Malformed> {
     for field in Fields::new(result) {
         let (number, value) = field?;
         let go_on = match number {
@@ -101,8 +98,8 @@ mod tests {
     use super::*;
     use crate::digest::Function;
     use crate::proto::reapi;
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     fn digest(size: i64) -> Option<reapi::Digest> {
         let hash = Function::Sha256.digest(&size.to_le_bytes()).hex();
@@ -139,7 +136,10 @@ mod tests {
             true
         });
         assert_eq!(all, Ok(true));
-        assert_eq!(sizes, [("blob", 1), ("tree", 2), ("directory", 3), ("blob", 4), ("blob", 5)]);
+        assert_eq!(
+            sizes,
+            [("blob", 1), ("tree", 2), ("directory", 3), ("blob", 4), ("blob", 5)]
+        );
         assert_eq!(of_action(&result, |_| false), Ok(false));
     }
 

@@ -176,7 +176,11 @@ pub fn body_of(envelope: &[u8]) -> Result<Vec<u8>, Error> {
     let (length, packed) = rest.split_first_chunk().ok_or(Error::Damaged)?;
     let length = u64::from_le_bytes(*length);
     let body = pack::inflate(packed, length)?;
-    if body.len() as u64 == length { Ok(body) } else { Err(Error::Damaged) }
+    if body.len() as u64 == length {
+        Ok(body)
+    } else {
+        Err(Error::Damaged)
+    }
 }
 
 impl Snapshot {
@@ -210,7 +214,11 @@ impl Snapshot {
             }
             snapshot.keys.push((action, outputs));
         }
-        if rest.is_empty() { Ok(snapshot) } else { Err(Error::Damaged) }
+        if rest.is_empty() {
+            Ok(snapshot)
+        } else {
+            Err(Error::Damaged)
+        }
     }
 }
 

@@ -41,13 +41,25 @@ pub enum Event<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Prefix { have: u8 },
+    Prefix {
+        have: u8,
+    },
     Tag,
-    Number { field: u32 },
-    Length { field: u32 },
-    Name { left: u64 },
-    Data { left: u64 },
-    Skip { left: u64 },
+    Number {
+        field: u32,
+    },
+    Length {
+        field: u32,
+    },
+    Name {
+        left: u64,
+    },
+    Data {
+        left: u64,
+    },
+    Skip {
+        left: u64,
+    },
     /// The start was told; the data that made it due comes next.
     Ended,
 }
@@ -213,9 +225,14 @@ impl Decoder {
     }
 
     fn tag(&self, tag: u64) -> Result<State, Error> {
-        let field = u32::try_from(tag >> 3).ok().filter(|field| *field > 0).ok_or(Error::Malformed)?;
+        let field = u32::try_from(tag >> 3)
+            .ok()
+            .filter(|field| *field > 0)
+            .ok_or(Error::Malformed)?;
         let fixed = |count| {
-            let left = Some(count).filter(|count| *count <= self.left).ok_or(Error::Malformed)?;
+            let left = Some(count)
+                .filter(|count| *count <= self.left)
+                .ok_or(Error::Malformed)?;
             Ok(State::Skip { left })
         };
         match tag & 7 {
@@ -260,8 +277,8 @@ impl Decoder {
 mod tests {
     use super::*;
     use crate::proto::bytestream::WriteRequest;
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     fn framed(message: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0];
@@ -291,7 +308,11 @@ mod tests {
         }
         // What ends with a piece is told without another one.
         assert_eq!(decoder.next(&mut &[][..])?, None);
-        if decoder.is_between() { Ok(messages) } else { Err(Error::Malformed) }
+        if decoder.is_between() {
+            Ok(messages)
+        } else {
+            Err(Error::Malformed)
+        }
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl<'a> Fields<'a> {
 
     fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
         let tag = varint(&mut self.rest)?;
-        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or(Malformed)?;
+        let number = u32::try_from(tag >> 3)
+            .ok()
+            .filter(|number| *number > 0)
+            .ok_or(Malformed)?;
         let value = match tag & 7 {
             0 => Value::Number(varint(&mut self.rest)?),
             1 => self.skip(8)?,
@@ -209,7 +212,11 @@ impl<'a> RawDigest<'a> {
 
 /// Appends a `Digest` as the field of a message.
 pub fn put_digest(out: &mut Vec<u8>, field: u8, digest: &Digest) {
-    let size = if digest.size == 0 { 0 } else { 1 + varint_len(digest.size) };
+    let size = if digest.size == 0 {
+        0
+    } else {
+        1 + varint_len(digest.size)
+    };
     put_length(out, field, bytes_len(HEX) + size);
     put_bytes(out, 1, digest.hex().as_bytes());
     put_number(out, 2, digest.size);
@@ -219,8 +226,8 @@ pub fn put_digest(out: &mut Vec<u8>, field: u8, digest: &Digest) {
 mod tests {
     use super::*;
     use crate::proto::reapi;
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     #[test]
     fn what_was_written_by_hand_is_what_the_library_writes() {
@@ -249,7 +256,9 @@ mod tests {
                 hash: hash.to_owned(),
                 size_bytes: size,
             };
-            RawDigest::read(&message.encode_to_vec()).unwrap().digest(Function::Sha256)
+            RawDigest::read(&message.encode_to_vec())
+                .unwrap()
+                .digest(Function::Sha256)
         };
         assert_eq!(read("abc", 1), Err(BadDigest::Hash));
         assert_eq!(read("", 0), Err(BadDigest::Hash));

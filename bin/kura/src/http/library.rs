@@ -1,7 +1,7 @@
 //! HTTP/2 and TLS, by `hyper`, with the same handlers.
 //!
 //! h2c arrives on the plain port: the hand-written engine sees the preface and hands the socket over together with the bytes
-//! it has read ([`Replay`]). gRPC will join here: unknown paths with a gRPC content type already get a gRPC status.
+//! it has read ([`Replay`]). Requests that speak gRPC go to [`crate::reapi`].
 
 use super::body;
 use super::head::{Fields, Head, Method};
@@ -10,6 +10,7 @@ use super::service::{Plan, Planned, Service};
 use crate::http1::parser::Refusal;
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
+use crate::reapi;
 use bytes::{Buf as _, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -66,10 +67,14 @@ where
     let _ = connection.await;
 }
 
-async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Outgoing> {
+async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Answer> {
     let started = Instant::now();
     let _inflight = service.shared.lifecycle.enter();
     let (parts, incoming) = request.into_parts();
+    if parts.version == http::Version::HTTP_2 && is_grpc(&parts) {
+        let response = reapi::respond(parts, incoming, service, patience.stall).await;
+        return response.map(Answer::Grpc);
+    }
     let planned = match head_of(&parts) {
         Ok(head) => {
             let now = SystemClock.now();
@@ -93,7 +98,48 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
     {
         service.shard.path(Path::Streaming);
     }
-    translate(reply, parts.version)
+    translate(reply, parts.version).map(Answer::Plain)
+}
+
+/// The same rule as that of [`Head::is_grpc`], before there is a head.
+fn is_grpc(parts: &http::request::Parts) -> bool {
+    let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type
+        .and_then(|value| value.get(..16))
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+}
+
+/// The body of an answer, of either kind.
+#[derive(Debug)]
+enum Answer {
+    Plain(Outgoing),
+    Grpc(reapi::Body),
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Plain(body) => body.is_end_stream(),
+            Self::Grpc(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Plain(body) => body.size_hint(),
+            Self::Grpc(body) => body.size_hint(),
+        }
+    }
 }
 
 fn head_of(parts: &http::request::Parts) -> Result<Head<'_>, Refusal> {

@@ -11,6 +11,7 @@ use crate::budget::Budget;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{Metrics, Shard};
 use crate::multipart::Uploads;
+use crate::reapi::Reapi;
 use crate::scope::Query;
 use crate::usage::Ledger;
 use russet_identity::{Access, Authorizer, Credential, Decision, Denial, Moment, Refusal, Scope};
@@ -33,6 +34,8 @@ pub struct Shared {
     pub uploads: Uploads,
     /// What is reported to the control plane.
     pub usage: Ledger,
+    /// What calls of the Remote Execution API share.
+    pub reapi: Reapi,
     /// The node as probes describe it.
     pub node: Node,
     /// Limits of routes.

@@ -63,8 +63,12 @@ pub struct Manner {
 /// Sends an answer.
 pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, shard: &Shard) -> Result<(), Ended> {
     match reply.payload {
-        Payload::Blob(ref slice) if !slice.described_only && slice.hit.file().is_some() => {
-            shard.path(Path::Accelerated);
+        Payload::Blob(ref slice) if !slice.described_only && (slice.hit.file().is_some() || slice.hit.is_packed()) => {
+            shard.path(if slice.hit.is_packed() {
+                Path::Streaming
+            } else {
+                Path::Accelerated
+            });
             let head = SCRATCH.with_borrow_mut(|scratch| head_of(scratch, &reply, manner).clone());
             send_head_before_file(wire, &head).await?;
             send_file(wire, slice).await

@@ -14,6 +14,7 @@ mod lifecycle;
 mod modules;
 mod node;
 mod operations;
+mod reapi;
 mod smuggling;
 mod trust;
 mod wire;

@@ -184,6 +184,7 @@ fn gauges(service: &Service) -> Gauges {
     Gauges {
         plain,
         counters: shared.blobs.counters(),
+        calls: shared.reapi.calls(),
         region: shared.node.region.clone(),
         tenant: shared.node.tenant.as_str().to_owned(),
         country: shared.node.place.0.clone(),
