@@ -1,18 +1,23 @@
 //! The store as handlers see it: kinds, hits, writers, and errors with the class an answer is made of.
 
 mod buffer;
+mod cas;
 mod envelope;
 mod error;
 mod pace;
+mod packed;
 mod tag;
 
+pub use cas::{Frames, Vouch};
 pub use envelope::Envelope;
 pub use error::{Class, Error};
 pub use pace::Pace;
+pub use packed::packed_key;
 pub use tag::Tag;
 
 use crate::config::Durability;
 use buffer::Buffer;
+use packed::Packed;
 use russet_segstore as segstore;
 use segstore::{Entry, FileRange, Key, Outcome, Small, Store};
 use std::fs::File;
@@ -163,12 +168,14 @@ enum Place {
     Memory(Buffer),
     File(FileRange),
     Unverified(Box<Entry>),
+    Packed(Packed),
 }
 
 /// A blob that was found. It stays readable while this is held, whatever happens to the store's index.
 #[derive(Debug)]
 pub struct Hit {
     length: u64,
+    version: u64,
     tag: Tag,
     /// Bytes of an envelope in front of the body.
     skip: u64,
@@ -179,6 +186,27 @@ impl Hit {
     /// Its length.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// When it was written, in milliseconds since 1970 or a little later: no two writes have the same.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All of it, if it is in memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Memory(buffer) => Some(buffer.body()),
+            _ => None,
+        }
+    }
+
+    /// All of it, from wherever it is. Blocks.
+    pub fn read_all(self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(hit) = self.verify()? else { return Ok(None) };
+        let mut all = vec![0; usize::try_from(hit.length).unwrap_or(usize::MAX)];
+        hit.read_at(0, &mut all)?;
+        Ok(Some(all))
     }
 
     /// Its entity tag.
@@ -241,6 +269,7 @@ impl Hit {
             Place::File(range) => range
                 .file()
                 .and_then(|file| file.read_exact_at(into, range.offset + start).ok()),
+            Place::Packed(packed) => return packed.read_at(start, into),
             Place::Unverified(_) => None,
         };
         read.ok_or(Error::Store(segstore::Error::Damaged))
@@ -252,6 +281,11 @@ impl Hit {
             Place::File(range) => range.file().map(|file| (file, range.offset + self.skip)),
             _ => None,
         }
+    }
+
+    /// The bytes have to be produced piece by piece, by [`Hit::read_at`]: neither a file nor memory has them.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.place, Place::Packed(_))
     }
 
     /// `head` followed by that part of the blob, in one piece of memory, if the blob is in memory.
@@ -315,8 +349,35 @@ impl Blobs {
         })
     }
 
-    /// Looks a blob up. Small ones come with their bytes.
+    /// Looks a blob up. Small ones come with their bytes. Content that is stored compressed is found under its own key.
     pub fn find(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
+        let found = self.find_as_stored(kind, namespace, key)?;
+        if found.is_some() || kind != Kind::Cas {
+            return Ok(found);
+        }
+        let Some(key) = packed_key(key) else { return Ok(None) };
+        let Some(mut hit) = self.find_as_stored(kind, namespace, &key)? else {
+            return Ok(None);
+        };
+        if hit.is_unverified() {
+            // Its length is part of what has to be verified. Once per blob and process.
+            match hit.verify()? {
+                Some(verified) => hit = verified,
+                None => return Ok(None),
+            }
+        }
+        let (tag, version) = (hit.tag(), hit.version());
+        let packed = Packed::open(hit)?;
+        Ok(Some(Hit {
+            length: packed.size(),
+            version,
+            tag,
+            skip: 0,
+            place: Place::Packed(packed),
+        }))
+    }
+
+    fn find_as_stored(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
         let key = Key::new(kind.stored(), namespace.as_bytes(), key);
         let mut buffer = Buffer::take();
         match self.store.read_into(&key, IN_MEMORY, buffer.fill())? {
@@ -325,6 +386,7 @@ impl Blobs {
                 buffer.set_body(hit.body.clone());
                 Ok(Some(Hit {
                     length: hit.body.len() as u64,
+                    version: hit.version,
                     tag: Tag::new(hit.version, hit.sequence),
                     skip: 0,
                     place: Place::Memory(buffer),
@@ -336,6 +398,7 @@ impl Blobs {
                 };
                 Ok(Some(Hit {
                     length: entry.len(),
+                    version: entry.version(),
                     tag: Tag::new(entry.version(), entry.sequence()),
                     skip: 0,
                     place: if entry.is_verified() {
@@ -369,9 +432,11 @@ impl Blobs {
 
     /// Whether the index knows the blob.
     pub fn contains(&self, kind: Kind, namespace: &str, key: &[u8]) -> bool {
-        self.store
-            .contains(&Key::new(kind.stored(), namespace.as_bytes(), key))
-            .is_some()
+        let there = |key: &[u8]| {
+            let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+            self.store.contains(&key).is_some()
+        };
+        there(key) || (kind == Kind::Cas && packed_key(key).is_some_and(|key| there(&key)))
     }
 
     /// Stores a small blob with others in one group commit. Does not block the thread.
@@ -403,6 +468,24 @@ impl Blobs {
         tokio::task::spawn_blocking(move || writer.commit())
             .await
             .map_err(|_| Error::Unanswered)?
+    }
+
+    /// Removes a blob.
+    pub async fn remove(&self, target: Target) -> Result<(), Error> {
+        let store = self.store.clone();
+        let task = tokio::task::spawn_blocking(move || store.delete(&target.key(), segstore::Durability::Process));
+        task.await.map_err(|_| Error::Unanswered)??;
+        Ok(())
+    }
+
+    /// The blobs of a kind, of one namespace or of all, in no order; from memory.
+    pub fn list(&self, kind: Kind, namespace: Option<&str>) -> Vec<segstore::Listed> {
+        self.store.list(kind.stored(), namespace.map(str::as_bytes))
+    }
+
+    /// Reads a listed blob. `None`: it is gone, or was written again. Blocks.
+    pub fn open_listed(&self, listed: &segstore::Listed) -> Result<Option<segstore::Opened>, Error> {
+        Ok(self.store.open_listed(listed)?)
     }
 
     /// Removes everything of a namespace.
