@@ -86,8 +86,20 @@ pub fn outline_json(bytes: &[u8]) -> Result<Outline, Invalid> {
     json::outline(bytes)
 }
 
-/// Everything that must be there for the result to be worth anything. Reads trees from disk.
+/// Whether all of them are in the index.
+pub fn is_whole(blobs: &Blobs, namespace: &str, digests: &[Digest]) -> bool {
+    let there = |digest: &Digest| blobs.contains(Kind::Cas, namespace, &key(SHA256, &digest.hash));
+    digests.iter().all(|digest| digest.is_empty() || there(digest))
+}
+
+/// Where all that must be there for the result to be worth anything is stored. Reads trees from disk.
 pub fn references(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<Target>, Error> {
+    let digests = needed(blobs, namespace, outline)?;
+    Ok(digests.iter().map(|digest| digest.target(namespace)).collect())
+}
+
+/// All that must be there. Reads trees from disk.
+pub fn needed(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<Digest>, Error> {
     let mut digests = outline.blobs.clone();
     for tree in &outline.trees {
         digests.push(*tree);
@@ -100,7 +112,7 @@ pub fn references(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<V
     digests.retain(|digest| !digest.is_empty());
     digests.sort_unstable_by_key(|digest| digest.hash);
     digests.dedup_by_key(|digest| digest.hash);
-    Ok(digests.iter().map(|digest| digest.target(namespace)).collect())
+    Ok(digests)
 }
 
 #[cfg(test)]

@@ -275,6 +275,13 @@ impl Hit {
         read.ok_or(Error::Store(segstore::Error::Damaged))
     }
 
+    /// All of it. For small blobs: the caller knows the length.
+    pub fn read_all(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or_default()];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The file and where in it the blob begins, if the kernel can move the bytes.
     pub fn file(&self) -> Option<(&File, u64)> {
         match &self.place {
