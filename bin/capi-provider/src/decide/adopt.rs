@@ -72,8 +72,17 @@ pub(super) fn go_on(machine: &Machine, journal: &Journal, claim: &Claim, seen: &
     if let Some(until) = settled.filter(|until| seen.now < *until) {
         return Decision::Rest(Situation::Settling { until });
     }
-    if let Some(host) = polled_as_chosen(machine, journal, claim, seen) {
-        return mark(journal.clone(), host, seen);
+    // Nothing was done to the host yet: the shared poll knows enough, since it is read right before the call anyway.
+    if journal.attempts == 0 && seen.host.is_none() {
+        match seen.inventory {
+            None => return Decision::Look(Need::Inventory),
+            Some(inventory) => match inventory.get(&journal.server) {
+                Some(host) if host.name == claim.from && is_fit(machine, host, seen) => {
+                    return mark(journal.clone(), host, seen);
+                }
+                _ => {}
+            },
+        }
     }
     let sight = match look(&journal.server, seen) {
         Ok(sight) => sight,
@@ -109,26 +118,18 @@ pub(super) fn go_on(machine: &Machine, journal: &Journal, claim: &Claim, seen: &
         };
         return Decision::Fly(Box::new(Plan::new(journal, Step::Name, call, guard, seen)));
     }
-    let still_free = machine
-        .wanted
-        .as_ref()
-        .is_ok_and(|wanted| fit(host, wanted, seen.project).is_ok());
-    if host.name == claim.from && claim.marked_at.is_none() && still_free {
+    if host.name == claim.from && claim.marked_at.is_none() && is_fit(machine, host, seen) {
         return mark(journal.clone(), host, seen);
     }
     // Somebody else was faster, or the host is not what it was. Nothing of ours is on it.
     release::over(journal, "the host is not free any more")
 }
 
-/// The host as the shared poll shows it, if nothing was done to it yet and it still is what was chosen. That is enough to
-/// begin: it is read right before the call anyway.
-fn polled_as_chosen<'a>(machine: &Machine, journal: &Journal, claim: &Claim, seen: &Seen<'a>) -> Option<&'a Host> {
-    if seen.host.is_some() || journal.attempts > 0 {
-        return None;
-    }
-    let host = seen.inventory?.get(&journal.server)?;
-    let wanted = machine.wanted.as_ref().ok()?;
-    (host.name == claim.from && fit(host, wanted, seen.project).is_ok()).then_some(host)
+fn is_fit(machine: &Machine, host: &Host, seen: &Seen<'_>) -> bool {
+    machine
+        .wanted
+        .as_ref()
+        .is_ok_and(|wanted| fit(host, wanted, seen.project).is_ok())
 }
 
 fn mark(journal: Journal, host: &Host, seen: &Seen<'_>) -> Decision {

@@ -234,6 +234,27 @@ fn a_moved_machine_finds_its_host_by_provider_id() {
     assert_eq!(world.servers[&id("s0")].wipes, 0);
 }
 
+/// The list still shows the host as free, and the claims of the other cluster cannot be seen from here.
+#[test]
+fn a_list_that_lags_behind_takes_nothing_from_another_cluster() {
+    let mut world = World::new(1, 2, Rules::default());
+    world.add_machine(1, "west");
+    let listed = world.inventory();
+    run_to_rest(&mut world);
+    world.add_machine(0, "east");
+    let mut replica = Replica::new(0);
+    for _ in 0..200 {
+        world.show_again(listed.clone());
+        replica.step(&mut world, 0, Fault::None);
+        assert_eq!(world.servers[&id("s0")].host.name, "west");
+        if replica.is_idle() {
+            world.pass(Duration::from_secs(10));
+        }
+    }
+    run_to_rest(&mut world);
+    world.check_at_rest();
+}
+
 #[test]
 fn a_busy_host_is_waited_for() {
     let mut world = World::new(1, 1, Rules::default());

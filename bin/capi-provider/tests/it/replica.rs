@@ -69,6 +69,8 @@ struct View {
 enum Doing {
     Nothing,
     Deciding(Box<View>),
+    /// The machine was found to be as it was read; the claim goes next.
+    Dropping(ServerId, String),
     Flying {
         uid: String,
         version: u64,
@@ -103,6 +105,12 @@ impl Replica {
         self.doing = match std::mem::replace(&mut self.doing, Doing::Nothing) {
             Doing::Nothing => self.pick(world, pick, fault),
             Doing::Deciding(view) => self.decide(world, view, fault),
+            Doing::Dropping(server, id) => {
+                if fault.happens() {
+                    world.clusters[self.cluster].claims.remove(&server, &id);
+                }
+                Doing::Nothing
+            }
             Doing::Flying { uid, version, flight } => self.fly(world, uid, version, flight, fault),
         };
     }
@@ -176,15 +184,17 @@ impl Replica {
                 flight: Box::new(Flight::new(*plan, &world.rules)),
             },
             Decision::Act(action) => {
-                if fault.happens() {
-                    self.act(world, &view, action);
-                }
-                Doing::Nothing
+                let next = if fault.happens() {
+                    self.act(world, &view, action)
+                } else {
+                    Doing::Nothing
+                };
+                if fault.crashes() { Doing::Nothing } else { next }
             }
         }
     }
 
-    fn act(&mut self, world: &mut World, view: &View, action: Action) {
+    fn act(&mut self, world: &mut World, view: &View, action: Action) -> Doing {
         let cluster = self.cluster;
         let mut write = |change: &mut dyn FnMut(&mut Object)| world.write(cluster, &view.uid, view.version, change);
         match action {
@@ -194,13 +204,9 @@ impl Replica {
                     .take(server, view.machine.holder.clone(), id);
             }
             Action::DropClaim { server, id } => {
-                let cluster = &mut world.clusters[cluster];
-                if cluster
-                    .objects
-                    .get(&view.uid)
-                    .is_some_and(|o| o.version == view.version)
-                {
-                    cluster.claims.remove(&server, &id);
+                let object = world.clusters[cluster].objects.get(&view.uid);
+                if object.is_some_and(|o| o.version == view.version) {
+                    return Doing::Dropping(server, id);
                 }
             }
             Action::AddFinalizer => drop(write(&mut |o| o.finalizer = !o.deleting)),
@@ -241,6 +247,7 @@ impl Replica {
             Action::RemoveFinalizer => drop(write(&mut |o| o.finalizer = false)),
             Action::Bootstrap(host) => self.bootstrap(world, view, &host.id),
         }
+        Doing::Nothing
     }
 
     /// SSH is not fenced by anything but the host key.

@@ -241,6 +241,11 @@ impl World {
         self.listed = self.servers.values().map(|server| server.host.clone()).collect();
     }
 
+    /// Lists show this until they are refreshed.
+    pub(crate) fn show_again(&mut self, inventory: Inventory) {
+        self.listed = inventory.hosts;
+    }
+
     pub(crate) fn inventory(&self) -> Inventory {
         Inventory {
             at: Some(self.now),
