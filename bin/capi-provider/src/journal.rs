@@ -320,3 +320,88 @@ impl TryFrom<&Intent> for Journal {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_time() -> impl Strategy<Value = Timestamp> {
+        (1_700_000_000_i64..1_900_000_000).prop_map(|seconds| Timestamp::from_second(seconds).unwrap())
+    }
+
+    fn any_wipe() -> impl Strategy<Value = Wipe> {
+        prop_oneof![
+            Just(Wipe::NotNeeded),
+            Just(Wipe::Needed),
+            any_time().prop_map(Wipe::Seen)
+        ]
+    }
+
+    fn any_work() -> impl Strategy<Value = Work> {
+        let pool = || "[a-z]{2,8}-".prop_map(|text| text.parse::<PoolPrefix>().unwrap());
+        prop_oneof![
+            (pool(), "[a-z0-9-]{1,20}", prop::option::of(any_time()), any::<bool>()).prop_map(
+                |(pool, from, marked_at, naming)| Work::Claim(Claim {
+                    pool,
+                    from,
+                    marked_at,
+                    naming
+                })
+            ),
+            (
+                pool(),
+                "[a-z0-9-]{1,20}",
+                any_wipe(),
+                prop::option::of("[a-z0-9-]{1,20}")
+            )
+                .prop_map(|(pool, from, wipe, image)| Work::Release(Release {
+                    pool,
+                    from,
+                    wipe,
+                    image: image.map(|image| image.parse().unwrap()),
+                })),
+            Just(Work::Over),
+            "[a-z0-9-]{1,20}".prop_map(|from| Work::Restore { from }),
+            Just(Work::Reboot),
+        ]
+    }
+
+    proptest! {
+        /// Through JSON, as the API server keeps it.
+        #[test]
+        fn a_record_survives_the_api_server(
+            work in any_work(), started in any_time(), attempt in prop::option::of((0..5_usize, any_time())),
+            message in prop::option::of(".{0,40}"),
+        ) {
+            let mut journal = Journal::new(&"s1".parse().unwrap(), "id-1", work, started);
+            journal.message = message;
+            if let Some((step, at)) = attempt {
+                journal = journal.attempting(Step::ALL[step], "try-1", at);
+            }
+            let text = serde_json::to_string(&Intent::from(&journal)).unwrap();
+            let read: Intent = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(Journal::try_from(&read).unwrap(), journal);
+        }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_understood_is_not_guessed_at() {
+        let journal = Journal::new(&"s1".parse().unwrap(), "id-1", Work::Reboot, Timestamp::UNIX_EPOCH);
+        let good = Intent::from(&journal);
+        let broken: [fn(&mut Intent); 5] = [
+            |intent| intent.action = IntentAction::Order,
+            |intent| intent.target = "not/an/id".to_owned(),
+            |intent| intent.id = None,
+            |intent| drop(intent.parameters.insert(ATTEMPT.to_owned(), "dance".to_owned())),
+            |intent| intent.action = IntentAction::Claim,
+        ];
+        for (index, breaks) in broken.into_iter().enumerate() {
+            let mut intent = good.clone();
+            breaks(&mut intent);
+            let error = Journal::try_from(&intent).unwrap_err();
+            assert!(error.to_string().contains("by hand"), "{index}: {error}");
+        }
+    }
+}

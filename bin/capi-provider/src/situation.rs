@@ -384,3 +384,140 @@ fn scaleway(error: &russet_scaleway::Error, phase: Phase, concern: &str) -> Repo
     };
     report(phase, concern, reason, severity, error.to_string(), retry)
 }
+
+#[cfg(test)]
+mod tests {
+    use russet_scaleway::error::{Error, Kind};
+
+    use super::*;
+
+    fn wanted() -> Wanted {
+        Wanted {
+            type_: "M2-L".into(),
+            os: "Tahoe".into(),
+            pool: "tuist-pool-".parse().unwrap(),
+        }
+    }
+
+    fn scaleway(kind: Kind) -> Situation {
+        Situation::Scaleway(Box::new(Error {
+            endpoint: "apple_silicon.list_servers",
+            permission: "AppleSiliconFullAccess",
+            kind,
+            request_id: None,
+        }))
+    }
+
+    fn all() -> Vec<Situation> {
+        let holder = Holder {
+            uid: "u".into(),
+            namespace: "default".into(),
+            name: "mac-2".into(),
+        };
+        let until = Timestamp::UNIX_EPOCH;
+        let busy = ServerStatus::Rebooting;
+        vec![
+            Situation::Paused,
+            Situation::WaitingForOwner,
+            Situation::WaitingForCluster,
+            Situation::WaitingForBootstrapData,
+            Situation::Spec(SpecProblem::NoPool),
+            Situation::Spec(SpecProblem::OsPin {
+                os: "macos-tahoe-26.3".into(),
+            }),
+            Situation::Spec(SpecProblem::NameInPool { pool: wanted().pool }),
+            Situation::Spec(SpecProblem::Field {
+                why: "zone is wrong".into(),
+            }),
+            Situation::NoAvailableHost {
+                shortage: Box::new(Shortage {
+                    pooled: 3,
+                    other_type: 2,
+                    busy: 1,
+                    ..Shortage::default()
+                }),
+                wanted: Box::new(wanted()),
+            },
+            Situation::CallInFlight { until },
+            Situation::Settling { until },
+            Situation::HostBusy { status: busy.clone() },
+            Situation::HostBroken {
+                status: ServerStatus::Error,
+            },
+            Situation::HostGone,
+            Situation::HostRenamed { name: "keep".into() },
+            Situation::ForeignProject,
+            Situation::ClaimedByAnother { holder },
+            Situation::MissingPassword,
+            Situation::Wiping,
+            scaleway(Kind::Unauthenticated {
+                reason: "expired".into(),
+            }),
+            scaleway(Kind::PermissionDenied { what: Vec::new() }),
+            scaleway(Kind::ListRestless { sweeps: 6 }),
+        ]
+    }
+
+    #[test]
+    fn every_situation_has_a_reason_and_a_sentence_that_says_what_to_do() {
+        for situation in all() {
+            for deleting in [false, true] {
+                let report = situation.report(deleting);
+                let reason = report.condition.reason.unwrap();
+                assert!(
+                    reason.chars().all(char::is_alphanumeric) && reason.starts_with(char::is_uppercase),
+                    "{reason}"
+                );
+                let message = report.condition.message.unwrap();
+                assert!(
+                    message.len() > 40 && !message.ends_with('.'),
+                    "{situation:?}: {message}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_shortage_says_what_the_pool_has_and_how_to_fill_it() {
+        let Some(report) = all()
+            .into_iter()
+            .find(|s| matches!(s, Situation::NoAvailableHost { .. }))
+        else {
+            panic!("it is in the list")
+        };
+        let report = report.report(false);
+        assert_eq!(
+            report.condition.message.as_deref(),
+            Some(
+                "no M2-L with macOS Tahoe is free under tuist-pool-*: the pool has 3 hosts: 2 of another type, 1 not ready; \
+                 order one and name it tuist-pool-<anything>, or scale another fleet down"
+            )
+        );
+        assert_eq!((report.phase, report.retry), (Some(Phase::Pending), MINUTE));
+    }
+
+    #[test]
+    fn an_expired_key_and_a_missing_right_are_named_as_such_and_tried_seldom() {
+        let report = scaleway(Kind::Unauthenticated {
+            reason: "expired".into(),
+        })
+        .report(false);
+        assert_eq!(report.condition.reason.as_deref(), Some("Unauthenticated"));
+        assert_eq!(report.retry, SELDOM);
+        let report = scaleway(Kind::PermissionDenied { what: Vec::new() }).report(false);
+        assert!(report.condition.message.unwrap().contains("AppleSiliconFullAccess"));
+        let after = Duration::from_secs(7);
+        let limited = scaleway(Kind::RateLimited {
+            after,
+            by: russet_scaleway::error::Keeper::Scaleway,
+        });
+        assert_eq!(limited.report(false).retry, Retry::After(after));
+    }
+
+    #[test]
+    fn a_deletion_is_told_about_in_its_own_condition() {
+        let report = Situation::Wiping.report(true);
+        assert_eq!(report.condition.type_, types::DELETING);
+        assert_eq!(report.phase, Some(Phase::Deleting));
+    }
+}

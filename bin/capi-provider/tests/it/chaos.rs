@@ -99,8 +99,6 @@ fn impatient(settle: u64) -> Rules {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn two_replicas_of_one_cluster_lose_double_or_wipe_nothing(
         machines in 1..4_usize, hosts in 1..4_usize, settle in prop_oneof![Just(0_u64), Just(60)],

@@ -99,8 +99,6 @@ fn a_finding_counts_only_when_it_stays() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
     /// Strangers rename and delete hosts, objects vanish without their finalizer having run. Nothing is wiped that is in
     /// use, and in the end each host that is paid for is in use, free, or in the report.
     #[test]

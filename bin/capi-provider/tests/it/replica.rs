@@ -351,12 +351,12 @@ pub(crate) fn run_to_rest(world: &mut World) {
                 cluster.claims.remove(&orphan.server, &orphan.name);
             }
         }
-        world.pass(Duration::from_secs(20));
+        world.pass(Duration::from_mins(1));
         world.refresh_list();
         let same = before.0 == world.clusters && before.1 == world.servers;
         quiet = if same { quiet + 1 } else { 0 };
         // Longer than any wait there is.
-        if quiet > 40 {
+        if quiet > 7 {
             return;
         }
         assert!(round < 2_900, "the world never comes to rest: {world:#?}");
