@@ -93,6 +93,8 @@ pub struct Seen<'a> {
     pub project: &'a ProjectId,
     /// The claims.
     pub claims: &'a Claims,
+    /// The claims were read after the machine and past every cache.
+    pub claims_are_live: bool,
     /// The Macs of the zone, if the shared poll has them.
     pub inventory: Option<&'a Inventory>,
     /// The one host that matters, if it was looked at since the last change.
@@ -110,6 +112,8 @@ pub struct Seen<'a> {
 /// Something the caller has to read before a decision is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
+    /// The claims, past every cache.
+    Claims,
     /// The Macs of the zone.
     Inventory,
     /// This host, now.

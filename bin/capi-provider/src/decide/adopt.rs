@@ -56,17 +56,11 @@ pub(super) fn begin(machine: &Machine, seen: &Seen<'_>) -> Decision {
 
 /// A machine in the middle of taking a host.
 pub(super) fn go_on(machine: &Machine, journal: &Journal, claim: &Claim, seen: &Seen<'_>) -> Decision {
-    match seen.claims.get(&journal.server) {
-        Some(held) if held.holder.uid == machine.holder.uid && held.id == journal.id => {}
-        // Of an earlier try.
-        Some(held) if held.holder.uid == machine.holder.uid => return Decision::drop_claim(&journal.server, &held.id),
-        Some(_) => return release::over(journal, "another machine was faster"),
-        None => {
-            return Decision::Act(Action::TakeClaim {
-                server: journal.server.clone(),
-                id: journal.id.clone(),
-            });
-        }
+    // Once a call was made the claim is there and stays, whatever a cache that lags behind shows.
+    if journal.attempts == 0
+        && let Some(first) = take_claim(machine, journal, seen)
+    {
+        return first;
     }
     let settled = claim.marked_at.map(|at| later(at, seen.rules.settle));
     if let Some(until) = settled.filter(|until| seen.now < *until) {
@@ -123,6 +117,23 @@ pub(super) fn go_on(machine: &Machine, journal: &Journal, claim: &Claim, seen: &
     }
     // Somebody else was faster, or the host is not what it was. Nothing of ours is on it.
     release::over(journal, "the host is not free any more")
+}
+
+/// What to do before the claim is ours.
+fn take_claim(machine: &Machine, journal: &Journal, seen: &Seen<'_>) -> Option<Decision> {
+    let server = &journal.server;
+    match seen.claims.get(server) {
+        Some(held) if held.holder.uid != machine.holder.uid => {
+            Some(release::over(journal, "another machine was faster"))
+        }
+        // Of an earlier try.
+        Some(held) if held.id != journal.id => Some(Decision::drop_claim(server, &held.id)),
+        Some(_) => None,
+        None => Some(Decision::Act(Action::TakeClaim {
+            server: server.clone(),
+            id: journal.id.clone(),
+        })),
+    }
 }
 
 fn is_fit(machine: &Machine, host: &Host, seen: &Seen<'_>) -> bool {

@@ -26,6 +26,10 @@ pub(super) fn delete(machine: &Machine, seen: &Seen<'_>) -> Decision {
     };
     match ensure_claim(machine, server, seen) {
         Ok(()) => {}
+        // A cache that lags behind may show the claim of whoever had the host before.
+        Err(Decision::Rest(Situation::ClaimedByAnother { .. })) if !seen.claims_are_live => {
+            return Decision::Look(Need::Claims);
+        }
         Err(Decision::Rest(Situation::ClaimedByAnother { .. })) => {
             return skip(server, "another machine has the claim for the host and keeps it", seen);
         }

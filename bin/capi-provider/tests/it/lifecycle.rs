@@ -270,3 +270,37 @@ fn a_busy_host_is_waited_for() {
         })
     );
 }
+
+/// A lagging cache still showed the claim of the host's previous owner. The machine gave up, and left the host behind under
+/// its own marker, where nobody looks for free hosts.
+#[test]
+fn claims_of_a_while_ago_make_nobody_abandon_a_marked_host() {
+    let mut world = World::new(1, 1, Rules::default());
+    world.add_machine(0, "mac-1");
+    world.add_machine(0, "mac-2");
+    // mac-1 has taken the claim, and nothing else happened yet.
+    let mut lagging = Replica::new(0);
+    let mut replica = Replica::new(0);
+    while world.clusters[0].claims.iter().next().is_none() {
+        replica.step(&mut world, 0, Fault::None);
+    }
+    lagging.step(&mut world, 1, Fault::None);
+    lagging.forget_all_but_claims();
+    // It goes, and mac-2 takes the host as far as the marker.
+    world.delete_machine(0, "uid-0-mac-1");
+    while !world.servers[&id("s0")].host.name.starts_with("tuist-claim-pending-") {
+        replica.step(&mut world, 0, Fault::None);
+    }
+    while !replica.is_idle() {
+        replica.step(&mut world, 0, Fault::None);
+    }
+    assert_eq!(only(&world).holder.name, "mac-2");
+    // One look at mac-2 with the claims of then.
+    lagging.step(&mut world, 0, Fault::FailAfter);
+    while !lagging.is_idle() {
+        lagging.step(&mut world, 0, Fault::None);
+    }
+    run_to_rest(&mut world);
+    world.check_at_rest();
+    assert!(only(&world).setup.provisioned);
+}

@@ -59,6 +59,7 @@ struct View {
     version: u64,
     machine: Machine,
     claims: Claims,
+    claims_are_live: bool,
     inventory: Option<Inventory>,
     host: Option<Sight>,
     host_key: u32,
@@ -120,6 +121,11 @@ impl Replica {
         matches!(self.doing, Doing::Nothing)
     }
 
+    /// Drops what it was doing; its cache of claims stays as it is.
+    pub(crate) fn forget_all_but_claims(&mut self) {
+        self.doing = Doing::Nothing;
+    }
+
     fn pick(&mut self, world: &World, pick: usize, fault: Fault) -> Doing {
         let cluster = &world.clusters[self.cluster];
         let count = cluster.objects.len();
@@ -137,6 +143,7 @@ impl Replica {
             version: object.version,
             machine: object.machine(),
             claims,
+            claims_are_live: false,
             inventory: None,
             host: None,
             host_key: object.host_key,
@@ -152,6 +159,7 @@ impl Replica {
             &Seen {
                 project: &project(),
                 claims: &view.claims,
+                claims_are_live: view.claims_are_live,
                 inventory: view.inventory.as_ref(),
                 host: view.host.as_ref(),
                 images: view.images.as_deref(),
@@ -172,6 +180,10 @@ impl Replica {
                         view.inventory = Some(world.inventory());
                         // And may also be ahead of the machine.
                         view.claims = world.clusters[self.cluster].claims.clone();
+                    }
+                    Need::Claims => {
+                        view.claims = world.clusters[self.cluster].claims.clone();
+                        view.claims_are_live = true;
                     }
                     Need::Images => view.images = Some(vec![tahoe()]),
                     Need::Host(server) => view.host = Some(world.look(&server)),
