@@ -10,6 +10,7 @@ mod server;
 
 mod answers;
 mod cancel;
+mod emulator;
 mod products;
 mod repeats;
 mod silence;
