@@ -95,7 +95,8 @@ pub fn is_whole(blobs: &Blobs, namespace: &str, digests: &[Digest]) -> bool {
 /// Where all that must be there for the result to be worth anything is stored. Reads trees from disk.
 pub fn references(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<Target>, Error> {
     let digests = needed(blobs, namespace, outline)?;
-    Ok(digests.iter().map(|digest| digest.target(namespace)).collect())
+    let targets = digests.iter().map(|digest| digest.target(namespace));
+    Ok(targets.map(|target| blobs.as_stored(target)).collect())
 }
 
 /// All that must be there. Reads trees from disk.
@@ -104,7 +105,10 @@ pub fn needed(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<D
     for tree in &outline.trees {
         digests.push(*tree);
         // A tree that is not there is a hole of its own; one that is no tree will be found out by whoever reads it.
-        let body = blobs.read_small(Kind::Cas, namespace, &key(SHA256, &tree.hash), MAX_RESULT)?;
+        let body = match blobs.find(Kind::Cas, namespace, &key(SHA256, &tree.hash))? {
+            Some(hit) if hit.length() <= MAX_RESULT as u64 => hit.read_all()?,
+            _ => None,
+        };
         if let Some(found) = body.and_then(|body| leaves(&body).ok()) {
             digests.extend(found);
         }

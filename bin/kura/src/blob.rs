@@ -276,7 +276,7 @@ impl Hit {
     }
 
     /// All of it. For small blobs: the caller knows the length.
-    pub fn read_all(&self) -> Result<Vec<u8>, Error> {
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or_default()];
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
@@ -415,19 +415,6 @@ impl Blobs {
                     },
                 }))
             }
-        }
-    }
-
-    /// The whole of a blob of at most `limit` bytes; `None` if there is none, or it is larger. Blocks.
-    pub fn read_small(&self, kind: Kind, namespace: &str, key: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Error> {
-        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
-        match self.store.get(&key)? {
-            Some(entry) if entry.len() <= limit as u64 => match entry.read_all() {
-                Ok(body) => Ok(Some(body)),
-                Err(segstore::Error::Damaged) => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-            _ => Ok(None),
         }
     }
 

@@ -40,6 +40,25 @@ impl Blobs {
         Ok(self.packed_size(namespace, &key)? == Some(digest.size))
     }
 
+    /// Content may be stored under either of two keys; the one to refer to, so that the reference holds.
+    pub fn as_stored(&self, target: Target) -> Target {
+        let packed = || {
+            let key = packed_key(&target.key).filter(|_| target.kind == Kind::Cas)?;
+            let there = |key: &[u8]| {
+                let key = Key::new(target.kind.stored(), target.namespace.as_bytes(), key);
+                self.store.contains(&key).is_some()
+            };
+            (!there(&target.key) && there(&key)).then_some(key)
+        };
+        match packed() {
+            Some(key) => Target {
+                key: key.into(),
+                ..target
+            },
+            None => target,
+        }
+    }
+
     /// The size of content that is there in its compressed form.
     fn packed_size(&self, namespace: &str, key: &[u8]) -> Result<Option<u64>, Error> {
         let Some(packed) = packed_key(key) else { return Ok(None) };

@@ -141,7 +141,7 @@ fn in_memory(blobs: &Blobs, namespace: &str, hit: &Hit, form: Form) -> Option<bo
     if hit.is_unverified() || hit.file().is_some() {
         return None;
     }
-    let outline = form.outline(&hit.read_all().ok()?);
+    let outline = form.outline(&hit.to_vec().ok()?);
     match outline {
         Ok(outline) if outline.trees.is_empty() => Some(action::is_whole(blobs, namespace, &outline.blobs)),
         Ok(_) => None,
@@ -155,7 +155,7 @@ fn on_disk(blobs: &Blobs, namespace: &str, hit: Hit, form: Form) -> std::result:
     let Some(hit) = hit.verify()? else {
         return Ok(None);
     };
-    let Ok(outline) = form.outline(&hit.read_all()?) else {
+    let Ok(outline) = form.outline(&hit.to_vec()?) else {
         return Ok(None);
     };
     let needed = action::needed(blobs, namespace, &outline)?;
