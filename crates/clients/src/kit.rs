@@ -95,6 +95,19 @@ impl Kit {
         Ok(kit)
     }
 
+    /// A kit that cannot be run, to look at plans with.
+    #[cfg(test)]
+    pub(crate) fn pretend(tool: Tool) -> Self {
+        Self {
+            tool,
+            main: "/nowhere/tool".into(),
+            aid: "/nowhere/aid".into(),
+            kura: "/nowhere/kura".into(),
+            search_path: OsString::new(),
+            commands: BTreeMap::new(),
+        }
+    }
+
     pub fn tool(&self) -> Tool {
         self.tool
     }

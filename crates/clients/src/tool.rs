@@ -139,7 +139,8 @@ impl Tool {
             Self::Nx => &["nx"],
             Self::Turborepo => &["turborepo"],
             Self::Metro => &["metro"],
-            Self::Go => &["go"],
+            // An action is its own entry; what it made is a content-addressed blob like any other.
+            Self::Go => &["go", "reapi"],
         }
     }
 

@@ -93,12 +93,12 @@ impl Registry<'_> {
         })?;
         let staging = self.cache.stage(self.part)?;
         let (root, wanted) = (staging.path().join("root"), staging.path().join("requirements.txt"));
-        let hashes: String = source
-            .sha256
-            .iter()
-            .map(|hash| format!(" --hash=sha256:{hash}"))
-            .collect();
-        let requirement = format!("{}=={}{hashes}\n", source.package, self.part.version);
+        let mut requirement = format!("{}=={}", source.package, self.part.version);
+        for hash in &source.sha256 {
+            requirement.push_str(" --hash=sha256:");
+            requirement.push_str(hash);
+        }
+        requirement.push('\n');
         fs::write(&wanted, requirement).map_err(Error::io("write", &wanted))?;
         let (target, wanted) = (text(&root), text(&wanted));
         let args = [

@@ -43,4 +43,5 @@ every_row! {
     nx_is_served_and_never_gets_wrong_bytes: Nx,
     turborepo_is_served_and_never_gets_wrong_bytes: Turborepo,
     metro_is_served_and_never_gets_wrong_bytes: Metro,
+    go_is_served_and_never_gets_wrong_bytes: Go,
 }

@@ -52,6 +52,12 @@ pub(crate) async fn walk(tool: Tool) {
         what_was_acknowledged_survives_the_kill,
         a_server_that_answers_503_is_done_without,
     );
+    if walk.expected.checks_bodies {
+        rows!(
+            a_body_garbled_on_the_way_is_not_used,
+            a_body_cut_short_on_the_way_is_not_used,
+        );
+    }
     assert!(walk.failures.is_empty(), "{tool}:\n{}", walk.failures.join("\n\n"));
 }
 
@@ -190,6 +196,22 @@ impl Walk {
         exits(&seen, self.expected.unavailable)?;
         ensure!(seen.counted.hits == 0, "{}", seen.story());
         self.right_if_built(&seen, &self.second.clone())?;
+        Ok(seen)
+    }
+
+    async fn a_body_garbled_on_the_way_is_not_used(&mut self) -> Result<Seen> {
+        self.through(Fault::Garble).await
+    }
+
+    async fn a_body_cut_short_on_the_way_is_not_used(&mut self) -> Result<Seen> {
+        self.through(Fault::Cut).await
+    }
+
+    async fn through(&mut self, fault: Fault) -> Result<Seen> {
+        self.stage.reseed("first");
+        let seen = self.stage.build(Who::Writer, fault, Counts::default()).await?;
+        built(&seen)?;
+        ensure!(seen.outputs == self.first, "wrong bytes were used: {}", seen.story());
         Ok(seen)
     }
 
