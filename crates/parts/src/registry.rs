@@ -69,9 +69,10 @@ impl Registry<'_> {
         })?;
         let staging = self.cache.stage(self.part)?;
         let root = staging.path().join("root");
-        fs::create_dir_all(&root).map_err(Error::io("create", &root))?;
         for (name, content) in self.manifest.module(&source.module)? {
             let path = root.join(name);
+            let folder = path.parent().unwrap_or(&root);
+            fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
             fs::write(&path, content).map_err(Error::io("write", &path))?;
         }
         // Not `npm ci`: a registry that lacks some other platform's optional package would fail it.
@@ -93,12 +94,12 @@ impl Registry<'_> {
         })?;
         let staging = self.cache.stage(self.part)?;
         let (root, wanted) = (staging.path().join("root"), staging.path().join("requirements.txt"));
-        let hashes: String = source
-            .sha256
-            .iter()
-            .map(|hash| format!(" --hash=sha256:{hash}"))
-            .collect();
-        let requirement = format!("{}=={}{hashes}\n", source.package, self.part.version);
+        let mut requirement = format!("{}=={}", source.package, self.part.version);
+        for hash in &source.sha256 {
+            requirement.push_str(" --hash=sha256:");
+            requirement.push_str(hash);
+        }
+        requirement.push('\n');
         fs::write(&wanted, requirement).map_err(Error::io("write", &wanted))?;
         let (target, wanted) = (text(&root), text(&wanted));
         let args = [
