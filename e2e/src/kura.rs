@@ -28,6 +28,11 @@ impl Program {
             .context("there is no kura beside this program; make it with `cargo build --package kura`")
     }
 
+    /// Another one.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }

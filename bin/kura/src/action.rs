@@ -86,13 +86,29 @@ pub fn outline_json(bytes: &[u8]) -> Result<Outline, Invalid> {
     json::outline(bytes)
 }
 
-/// Everything that must be there for the result to be worth anything. Reads trees from disk.
+/// Whether all of them are in the index.
+pub fn is_whole(blobs: &Blobs, namespace: &str, digests: &[Digest]) -> bool {
+    let there = |digest: &Digest| blobs.contains(Kind::Cas, namespace, &key(SHA256, &digest.hash));
+    digests.iter().all(|digest| digest.is_empty() || there(digest))
+}
+
+/// Where all that must be there for the result to be worth anything is stored. Reads trees from disk.
 pub fn references(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<Target>, Error> {
+    let digests = needed(blobs, namespace, outline)?;
+    let targets = digests.iter().map(|digest| digest.target(namespace));
+    Ok(targets.map(|target| blobs.as_stored(target)).collect())
+}
+
+/// All that must be there. Reads trees from disk.
+pub fn needed(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<Vec<Digest>, Error> {
     let mut digests = outline.blobs.clone();
     for tree in &outline.trees {
         digests.push(*tree);
         // A tree that is not there is a hole of its own; one that is no tree will be found out by whoever reads it.
-        let body = blobs.read_small(Kind::Cas, namespace, &key(SHA256, &tree.hash), MAX_RESULT)?;
+        let body = match blobs.find(Kind::Cas, namespace, &key(SHA256, &tree.hash))? {
+            Some(hit) if hit.length() <= MAX_RESULT as u64 => hit.read_all()?,
+            _ => None,
+        };
         if let Some(found) = body.and_then(|body| leaves(&body).ok()) {
             digests.extend(found);
         }
@@ -100,7 +116,7 @@ pub fn references(blobs: &Blobs, namespace: &str, outline: &Outline) -> Result<V
     digests.retain(|digest| !digest.is_empty());
     digests.sort_unstable_by_key(|digest| digest.hash);
     digests.dedup_by_key(|digest| digest.hash);
-    Ok(digests.iter().map(|digest| digest.target(namespace)).collect())
+    Ok(digests)
 }
 
 #[cfg(test)]

@@ -1,16 +1,23 @@
 //! The store as handlers see it: kinds, hits, writers, and errors with the class an answer is made of.
 
 mod buffer;
+mod cas;
 mod envelope;
 mod error;
+mod pace;
+mod packed;
 mod tag;
 
+pub use cas::{Frames, Vouch};
 pub use envelope::Envelope;
 pub use error::{Class, Error};
+pub use pace::Pace;
+pub use packed::packed_key;
 pub use tag::Tag;
 
 use crate::config::Durability;
 use buffer::Buffer;
+use packed::Packed;
 use russet_segstore as segstore;
 use segstore::{Entry, FileRange, Key, Outcome, Small, Store};
 use std::fs::File;
@@ -161,12 +168,14 @@ enum Place {
     Memory(Buffer),
     File(FileRange),
     Unverified(Box<Entry>),
+    Packed(Packed),
 }
 
 /// A blob that was found. It stays readable while this is held, whatever happens to the store's index.
 #[derive(Debug)]
 pub struct Hit {
     length: u64,
+    version: u64,
     tag: Tag,
     /// Bytes of an envelope in front of the body.
     skip: u64,
@@ -177,6 +186,27 @@ impl Hit {
     /// Its length.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// When it was written, in milliseconds since 1970 or a little later: no two writes have the same.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All of it, if it is in memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Memory(buffer) => Some(buffer.body()),
+            _ => None,
+        }
+    }
+
+    /// All of it, from wherever it is. Blocks.
+    pub fn read_all(self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(hit) = self.verify()? else { return Ok(None) };
+        let mut all = vec![0; usize::try_from(hit.length).unwrap_or(usize::MAX)];
+        hit.read_at(0, &mut all)?;
+        Ok(Some(all))
     }
 
     /// Its entity tag.
@@ -239,9 +269,17 @@ impl Hit {
             Place::File(range) => range
                 .file()
                 .and_then(|file| file.read_exact_at(into, range.offset + start).ok()),
+            Place::Packed(packed) => return packed.read_at(start, into),
             Place::Unverified(_) => None,
         };
         read.ok_or(Error::Store(segstore::Error::Damaged))
+    }
+
+    /// All of it. For small blobs: the caller knows the length.
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or_default()];
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// The file and where in it the blob begins, if the kernel can move the bytes.
@@ -250,6 +288,11 @@ impl Hit {
             Place::File(range) => range.file().map(|file| (file, range.offset + self.skip)),
             _ => None,
         }
+    }
+
+    /// The bytes have to be produced piece by piece, by [`Hit::read_at`]: neither a file nor memory has them.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.place, Place::Packed(_))
     }
 
     /// `head` followed by that part of the blob, in one piece of memory, if the blob is in memory.
@@ -289,6 +332,7 @@ impl Writer {
 #[derive(Debug, Clone)]
 pub struct Blobs {
     store: Store,
+    pace: Pace,
 }
 
 impl Blobs {
@@ -306,11 +350,41 @@ impl Blobs {
             ..segstore::Options::new(capacity)
         };
         let store = Store::open(data_dir.join("store"), options).map_err(Error::from)?;
-        Ok(Self { store })
+        Ok(Self {
+            store,
+            pace: Pace::default(),
+        })
     }
 
-    /// Looks a blob up. Small ones come with their bytes.
+    /// Looks a blob up. Small ones come with their bytes. Content that is stored compressed is found under its own key.
     pub fn find(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
+        let found = self.find_as_stored(kind, namespace, key)?;
+        if found.is_some() || kind != Kind::Cas {
+            return Ok(found);
+        }
+        let Some(key) = packed_key(key) else { return Ok(None) };
+        let Some(mut hit) = self.find_as_stored(kind, namespace, &key)? else {
+            return Ok(None);
+        };
+        if hit.is_unverified() {
+            // Its length is part of what has to be verified. Once per blob and process.
+            match hit.verify()? {
+                Some(verified) => hit = verified,
+                None => return Ok(None),
+            }
+        }
+        let (tag, version) = (hit.tag(), hit.version());
+        let packed = Packed::open(hit)?;
+        Ok(Some(Hit {
+            length: packed.size(),
+            version,
+            tag,
+            skip: 0,
+            place: Place::Packed(packed),
+        }))
+    }
+
+    fn find_as_stored(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
         let key = Key::new(kind.stored(), namespace.as_bytes(), key);
         let mut buffer = Buffer::take();
         match self.store.read_into(&key, IN_MEMORY, buffer.fill())? {
@@ -319,6 +393,7 @@ impl Blobs {
                 buffer.set_body(hit.body.clone());
                 Ok(Some(Hit {
                     length: hit.body.len() as u64,
+                    version: hit.version,
                     tag: Tag::new(hit.version, hit.sequence),
                     skip: 0,
                     place: Place::Memory(buffer),
@@ -330,6 +405,7 @@ impl Blobs {
                 };
                 Ok(Some(Hit {
                     length: entry.len(),
+                    version: entry.version(),
                     tag: Tag::new(entry.version(), entry.sequence()),
                     skip: 0,
                     place: if entry.is_verified() {
@@ -342,19 +418,6 @@ impl Blobs {
         }
     }
 
-    /// The whole of a blob of at most `limit` bytes; `None` if there is none, or it is larger. Blocks.
-    pub fn read_small(&self, kind: Kind, namespace: &str, key: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Error> {
-        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
-        match self.store.get(&key)? {
-            Some(entry) if entry.len() <= limit as u64 => match entry.read_all() {
-                Ok(body) => Ok(Some(body)),
-                Err(segstore::Error::Damaged) => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-            _ => Ok(None),
-        }
-    }
-
     /// The length of a blob the index knows.
     pub fn length(&self, kind: Kind, namespace: &str, key: &[u8]) -> Option<u64> {
         let key = Key::new(kind.stored(), namespace.as_bytes(), key);
@@ -363,9 +426,11 @@ impl Blobs {
 
     /// Whether the index knows the blob.
     pub fn contains(&self, kind: Kind, namespace: &str, key: &[u8]) -> bool {
-        self.store
-            .contains(&Key::new(kind.stored(), namespace.as_bytes(), key))
-            .is_some()
+        let there = |key: &[u8]| {
+            let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+            self.store.contains(&key).is_some()
+        };
+        there(key) || (kind == Kind::Cas && packed_key(key).is_some_and(|key| there(&key)))
     }
 
     /// Stores a small blob with others in one group commit. Does not block the thread.
@@ -399,6 +464,24 @@ impl Blobs {
             .map_err(|_| Error::Unanswered)?
     }
 
+    /// Removes a blob.
+    pub async fn remove(&self, target: Target) -> Result<(), Error> {
+        let store = self.store.clone();
+        let task = tokio::task::spawn_blocking(move || store.delete(&target.key(), segstore::Durability::Process));
+        task.await.map_err(|_| Error::Unanswered)??;
+        Ok(())
+    }
+
+    /// The blobs of a kind, of one namespace or of all, in no order; from memory.
+    pub fn list(&self, kind: Kind, namespace: Option<&str>) -> Vec<segstore::Listed> {
+        self.store.list(kind.stored(), namespace.map(str::as_bytes))
+    }
+
+    /// Reads a listed blob. `None`: it is gone, or was written again. Blocks.
+    pub fn open_listed(&self, listed: &segstore::Listed) -> Result<Option<segstore::Opened>, Error> {
+        Ok(self.store.open_listed(listed)?)
+    }
+
     /// Removes everything of a namespace.
     pub async fn clean(&self, namespace: &str) -> Result<(), Error> {
         let (store, namespace) = (self.store.clone(), namespace.to_owned());
@@ -410,6 +493,11 @@ impl Blobs {
     /// Compares the checksums of about `budget` bytes, going on where the last call ended; how many entries were damaged.
     pub fn scrub(&self, budget: u64) -> Result<u64, Error> {
         Ok(self.store.scrub(budget)?.damaged)
+    }
+
+    /// How fast the disk takes streamed bytes.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// A sync failed: only a restart helps.
@@ -453,6 +541,11 @@ impl Blobs {
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         let stats = self.store.stats();
         vec![
+            (
+                "store_moved_writes_total_total",
+                "Pieces of streamed bodies written by another thread, because the disk was slow.",
+                self.pace.moved(),
+            ),
             (
                 "segment_fsyncs_total_total",
                 "Group commits that were synced.",

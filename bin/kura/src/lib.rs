@@ -6,6 +6,7 @@
 //! - [`config`], [`cli`]: settings; the only place that reads the environment.
 //! - [`scope`]: whose data a request is about, parsed once.
 //! - [`http`]: what requests mean. [`http1`]: the hand-written engine that serves them fast.
+//! - [`reapi`]: the Remote Execution API, over gRPC.
 //! - [`blob`]: the store as handlers see it. [`multipart`]: uploads in parts. [`action`]: what an action result refers to.
 //! - [`budget`], [`pressure`], [`lifecycle`]: overload and draining.
 //! - [`metrics`], [`tools`], [`usage`], [`analytics`]: what is told to others.
@@ -26,6 +27,7 @@ pub mod look;
 pub mod metrics;
 pub mod multipart;
 pub mod pressure;
+pub mod reapi;
 pub mod scope;
 pub mod serve;
 pub mod tls;

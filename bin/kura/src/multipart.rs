@@ -4,17 +4,18 @@
 //! <dir>/<upload id>/upload.json      scope and key; written first
 //! <dir>/<upload id>/<number>.part    one file per part; appears whole, by rename
 //! ```
-//! A restart finds open uploads again. An upload is forgotten when its time is over. Nothing here is synced: what a client has
+//! Parts are copied once more when they are complete: a blob is one consecutive, checksummed record, and neither its length
+//! nor the order of its parts is known before the end. A restart finds open uploads again. An upload is forgotten when its time is over. Nothing here is synced: what a client has
 //! not completed it has not been promised.
 
 mod id;
 
 pub use id::Id;
 
-use crate::blob::{self, Writer};
+use crate::blob::{self, Pace, Writer};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -200,7 +201,7 @@ impl Uploads {
             number,
             whole: dir.join(format!("{number}.part")),
             draft,
-            file,
+            file: Arc::new(file),
             length: 0,
             kept: false,
         })
@@ -313,14 +314,14 @@ pub struct Part<'a> {
     number: u16,
     draft: PathBuf,
     whole: PathBuf,
-    file: File,
+    file: Arc<File>,
     length: u64,
     kept: bool,
 }
 
 impl Part<'_> {
     /// Appends bytes.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub async fn write(&mut self, bytes: &[u8], pace: &Pace) -> Result<(), Error> {
         let count = bytes.len() as u64;
         if self.length + count > MAX_PART {
             return Err(Error::PartTooLarge);
@@ -336,7 +337,8 @@ impl Part<'_> {
             return Err(Error::NoRoom);
         }
         self.length += count;
-        self.file.write_all(bytes).map_err(io("write a part"))
+        let written = pace.append(Arc::clone(&self.file), bytes).await;
+        written.map(drop).map_err(io("write a part"))
     }
 
     /// Makes the part count.
@@ -420,8 +422,9 @@ mod tests {
     }
 
     fn put(uploads: &Uploads, upload: &Upload, number: u16, bytes: &[u8]) -> Result<(), Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut part = uploads.part(upload, number)?;
-        part.write(bytes)?;
+        runtime.block_on(part.write(bytes, &Pace::default()))?;
         part.finish()
     }
 

@@ -21,6 +21,7 @@ use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::multipart::{self, Uploads, unix_ms};
 use crate::pressure::{self, Bounds, Meter, Pressure};
+use crate::reapi::{self, Reapi};
 use crate::tls::{self, Certificate};
 use crate::tools::Tools;
 use crate::usage::{self, Ledger, Outbox, Reporter};
@@ -94,6 +95,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         tasks.spawn(reload(certificate, stop.clone()));
     }
     tasks.spawn(sweep(Arc::clone(&shared), config.multipart.janitor, stop.clone()));
+    tasks.spawn(reapi::sweep(Arc::clone(&shared), stop.clone()));
     tasks.spawn(scrub(Arc::clone(&shared), stop.clone()));
     tasks.spawn(measure(
         Arc::clone(&shared),
@@ -169,6 +171,7 @@ fn open(config: &Config, threads: usize, blobs: Blobs, analytics: Analytics, tra
             .map_or_else(Ledger::off, |usage| Ledger::on(usage.max_buckets)),
         analytics,
         traces,
+        reapi: Reapi::default(),
         node: Node {
             tenant: config.tenant.clone(),
             region: config.region.clone(),

@@ -60,6 +60,29 @@ impl<'a> Scope<'a> {
         })
     }
 
+    /// The scope of an account and a REAPI instance name, which may have several segments where a project has one. Nobody can
+    /// be granted a name with more than one, so those are for nodes that let anybody in.
+    pub fn parse_instance(account: impl Into<Cow<'a, str>>, instance: &'a str) -> Result<Self, Denial> {
+        if !instance.contains('/') {
+            return Self::parse(account, instance);
+        }
+        let scope = Self::parse(account, "")?;
+        let valid = instance.len() <= handle::MAX_PROJECT_BYTES
+            && instance
+                .split('/')
+                .all(|segment| handle::project(segment.into()).is_ok());
+        if !valid {
+            let message = format!("Invalid instance name: {}", InvalidHandle::Project);
+            return Err(Denial::new(Refusal::BadRequest, message));
+        }
+        let project = if instance.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(instance.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(instance)
+        };
+        Ok(Self { project, ..scope })
+    }
+
     /// The account itself: what Nx and Metro requests are about, which name neither account nor project.
     pub fn of_account(account: &'a AccountHandle) -> Self {
         Self {
@@ -149,6 +172,27 @@ mod tests {
             assert_eq!(denial.http_status(), 400);
             assert!(!denial.message().contains("nary"), "{denial}");
         }
+    }
+
+    #[test]
+    fn an_instance_may_have_several_segments_none_of_which_leads_elsewhere() {
+        let scope = Scope::parse_instance("acme", "Team/iOS").unwrap();
+        assert_eq!((scope.account(), scope.namespace()), ("acme", "team/ios"));
+        assert_eq!(
+            Scope::parse_instance("acme", "ios").unwrap(),
+            Scope::parse("acme", "ios").unwrap()
+        );
+        for bad in ["a/../b", "a//b", "/a", "a/", "../a", "a/b c", &"a/".repeat(100)] {
+            assert_eq!(
+                Scope::parse_instance("acme", bad).unwrap_err().http_status(),
+                400,
+                "{bad}"
+            );
+        }
+        assert!(
+            Scope::from_full_handle("acme/team/ios").is_err(),
+            "such a scope cannot be granted"
+        );
     }
 
     #[test]

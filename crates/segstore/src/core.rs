@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     pub(crate) leases: Mutex<Leases>,
+    /// Odd while eviction drops entries, more after each time.
+    pub(crate) evictions: AtomicU64,
     pub(crate) history: Mutex<History>,
     pub(crate) next_segment: AtomicU64,
     pub(crate) next_age: AtomicU64,

@@ -162,12 +162,8 @@ impl Core {
         }
         self.wake_log();
         done?;
-        for entry in table.entries.iter().filter(|e| e.class == Class::Put) {
-            if let Some(slot) = self.live_slot(segment, entry)
-                && self.drop_slot(&slot)
-            {
-                self.counters.evicted_entries.fetch_add(1, Ordering::Relaxed);
-            }
+        if !self.drop_rest(chores, segment, &table, keep)? {
+            return Ok(Verdict::Spared);
         }
         if segment.live_count.load(Ordering::Relaxed) > 0 {
             for mut shard in self.index.each() {
@@ -179,6 +175,35 @@ impl Core {
         self.sync_all()?;
         self.remove_segment(segment)?;
         Ok(Verdict::Gone)
+    }
+
+    /// Drops what was not copied. What somebody has leased since the plan was made is copied after all; `false` when that
+    /// cannot be done because the disk is full.
+    fn drop_rest(
+        &self,
+        chores: &mut Maintenance,
+        segment: &Arc<Segment>,
+        table: &Table,
+        keep: Keep,
+    ) -> Result<bool, Error> {
+        self.evictions.fetch_add(1, Ordering::SeqCst);
+        let mut late = Plan::default();
+        for entry in table.entries.iter().filter(|e| e.class == Class::Put) {
+            if let Some(slot) = self.live_slot(segment, entry)
+                && self.drop_unless_leased(&slot)
+            {
+                late.copies.push((*entry, Some(slot)));
+            }
+        }
+        self.evictions.fetch_add(1, Ordering::SeqCst);
+        if late.copies.is_empty() {
+            return Ok(true);
+        }
+        if keep == Keep::Nothing {
+            return Ok(false);
+        }
+        self.carry_out(chores, segment, &late, keep, &mut Vec::new())?;
+        Ok(true)
     }
 
     fn plan(&self, segment: &Segment, table: &Table, keep: Keep, older: u64, now: Duration) -> Plan {

@@ -4,6 +4,7 @@
 //! then begins with what was read least.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +25,33 @@ pub struct Leased {
     pub refused: u64,
 }
 
+/// Fingerprints are keyed hashes already; hashing them again would only cost time.
+#[derive(Debug, Default)]
+pub(crate) struct Scattered(u64);
+
+impl Hasher for Scattered {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "half of a fingerprint is as random as all of it"
+    )]
+    fn write_u128(&mut self, fingerprint: u128) {
+        self.0 = fingerprint as u64;
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    until: HashMap<u128, (Duration, u64)>,
+    until: HashMap<u128, (Duration, u64), BuildHasherDefault<Scattered>>,
     bytes: u64,
 }
 
@@ -47,7 +72,7 @@ impl Leases {
     }
 
     /// Extends or takes a lease; false when the share is used up.
-    fn take(&mut self, slot: &Slot, until: Duration, limit: u64) -> bool {
+    pub(crate) fn take(&mut self, slot: &Slot, until: Duration, limit: u64) -> bool {
         if let Some((held, _)) = self.until.get_mut(&slot.fingerprint) {
             *held = (*held).max(until);
             return true;
@@ -66,9 +91,14 @@ impl Leases {
 }
 
 impl Core {
+    /// Bytes that leases may hold.
+    pub(crate) fn lease_limit(&self) -> u64 {
+        self.options.capacity / 100 * u64::from(self.options.lease_percent.min(90))
+    }
+
     pub(crate) fn lease(self: &Arc<Self>, keys: &[Key<'_>], ttl: Duration) -> Result<Leased, Error> {
         let now = self.options.clock.steady();
-        let limit = self.options.capacity / 100 * u64::from(self.options.lease_percent.min(90));
+        let limit = self.lease_limit();
         lock(&self.leases).prune(now);
         let mut report = Leased::default();
         let mut seen = std::collections::HashSet::new();

@@ -174,6 +174,7 @@ pub(crate) fn recover(backend: Arc<dyn Backend>, options: Options) -> Result<(Co
         health: crate::core::Health::default(),
         counters: crate::stats::Counters::default(),
         leases: Mutex::default(),
+        evictions: AtomicU64::new(0),
         history: Mutex::default(),
         next_segment: AtomicU64::new(highest + 1),
         next_age: AtomicU64::new(0),

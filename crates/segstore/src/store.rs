@@ -161,7 +161,7 @@ impl Store {
         })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.shared.core
     }
 

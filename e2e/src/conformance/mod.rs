@@ -10,6 +10,7 @@
 //! tenant, a signing key to forge with) makes a check *not applicable*, with the reason; that is neither a pass nor a failure, and our
 //! own tests say how many of those they accept.
 
+pub mod document;
 pub mod http;
 pub mod ours;
 pub mod reapi;

@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::http::tokens::{Es256, Forge, grants, reading};
 use super::http::{Credentials, Server, Transport};
+use super::reapi::Target;
 use crate::kura::{Node, Options, Program};
 
 const TENANT: &str = "acme";
@@ -85,6 +86,22 @@ impl Ours {
         server.may_clean = true;
         server.credentials = self.credentials()?;
         Ok(server)
+    }
+
+    /// The node as a target of the REAPI suite.
+    pub fn target(&self) -> Result<Target> {
+        let Credentials {
+            writer,
+            reader,
+            stranger,
+            ..
+        } = self.credentials()?;
+        let mut target = Target::new(&format!("grpc://{}", self.node.address))?;
+        MINE.clone_into(&mut target.instance);
+        target.writer = writer;
+        target.reader = reader;
+        target.stranger = stranger;
+        Ok(target)
     }
 
     fn credentials(&self) -> Result<Credentials> {

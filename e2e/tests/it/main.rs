@@ -14,6 +14,7 @@
 mod api_examples;
 mod api_fixtures;
 mod capi_contract;
+mod conformance_document;
 mod conformance_http;
 mod controller_apply;
 mod controller_crds;
@@ -23,6 +24,7 @@ mod controller_reconnect;
 mod controller_scale;
 mod crd_chart;
 mod harness;
+mod kura_crash;
 mod linux_node;
 mod sample;
 mod scenarios;

@@ -1,7 +1,8 @@
 //! HTTP/2, by `hyper`, with the same handlers.
 //!
 //! Every connection begins in the hand-written engine, with TLS and without. It sees the preface and hands the socket over
-//! together with the bytes it has read ([`Replay`]). gRPC will join here: unknown paths with a gRPC content type already get a gRPC status.
+//! together with the bytes it has read ([`Replay`]). Requests that speak
+//! gRPC go to [`crate::reapi`].
 
 mod replay;
 
@@ -17,6 +18,7 @@ use super::span::Traced;
 use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
+use crate::reapi;
 use bytes::{Buf as _, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -115,9 +117,16 @@ impl Watch {
     }
 }
 
-async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Outgoing> {
+async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Answer> {
     let mut underway = Underway::new(service);
     let (parts, incoming) = request.into_parts();
+    if parts.version == http::Version::HTTP_2 && is_grpc(&parts) {
+        let response = reapi::respond(parts, incoming, service, patience.stall).await;
+        return response.map(|body| Answer::Grpc {
+            body,
+            _underway: underway,
+        });
+    }
     let planned = match head_of(&parts) {
         Ok(head) => {
             underway.traced = service.trace(&head, "2");
@@ -149,7 +158,7 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
     if underway.egress.is_some() {
         service.shard.path(Path::Streaming);
     }
-    translate(reply, underway)
+    translate(reply, underway).map(Answer::Plain)
 }
 
 /// A request from its head to the last byte of its answer; counted when it is dropped, however that comes about.
@@ -190,6 +199,51 @@ impl Drop for Underway {
             self.service.sent(receipt, self.sent, wanted, took);
         }
         self.service.shared.lifecycle.end();
+    }
+}
+
+/// The same rule as that of [`Head::is_grpc`], before there is a head.
+fn is_grpc(parts: &http::request::Parts) -> bool {
+    let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type
+        .and_then(|value| value.get(..16))
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+}
+
+/// The body of an answer, of either kind.
+#[derive(Debug)]
+enum Answer {
+    Plain(Outgoing),
+    Grpc {
+        body: reapi::Body,
+        /// Until the last byte is sent.
+        _underway: Underway,
+    },
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Grpc { body, .. } => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Plain(body) => body.is_end_stream(),
+            Self::Grpc { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Plain(body) => body.size_hint(),
+            Self::Grpc { body, .. } => body.size_hint(),
+        }
     }
 }
 

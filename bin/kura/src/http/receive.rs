@@ -49,6 +49,8 @@ pub enum Receive {
     },
     /// An action result.
     Action(Box<routes::bazel::Result>),
+    /// No body is wanted: what an action result refers to is looked for on disk.
+    Look(Box<routes::bazel::Look>),
     /// What a Go action produced.
     Go(Box<routes::go::Output>),
     /// The hashes Turborepo asks about, in that namespace.
@@ -78,7 +80,7 @@ impl Receive {
             Self::KeyValue { .. } => Route::KeyValuePut,
             Self::Part { .. } => Route::ModulePart,
             Self::Complete { .. } => Route::ModuleComplete,
-            Self::Action(_) => Route::BazelAction,
+            Self::Action(_) | Self::Look(_) => Route::BazelAction,
             Self::Go(_) => Route::Go,
             Self::Query { .. } => Route::TurboQuery,
             Self::Discard { route, .. } => *route,
@@ -127,6 +129,7 @@ impl Service {
             Receive::Part { upload, number } => routes::module::store_part(self, &upload, number, body).await,
             Receive::Complete { upload } => routes::module::finish(self, upload, body).await,
             Receive::Action(result) => routes::bazel::store(self, *result, body).await,
+            Receive::Look(look) => return routes::bazel::look(self, *look).await,
             Receive::Go(output) => routes::go::store(self, *output, body).await,
             Receive::Query { namespace } => routes::turborepo::answer(self, &namespace, body).await,
             Receive::Discard { route, namespace } => self.discard(route, &namespace, body).await,
@@ -242,8 +245,8 @@ impl Service {
             if length > limit {
                 return Err(too_large());
             }
-            writer.write(chunk)?;
             checking.update(chunk);
+            writer = shared.blobs.pace().write(writer, chunk).await?;
             body.consume(count);
         }
         // A writer that is dropped leaves nothing behind.

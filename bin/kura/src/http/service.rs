@@ -16,6 +16,7 @@ use crate::lifecycle::Lifecycle;
 use crate::metrics::{Metrics, Shard};
 use crate::multipart::Uploads;
 use crate::pressure::Pressure;
+use crate::reapi::Reapi;
 use crate::scope::{Query, decode};
 use crate::tools::Tools;
 use crate::usage::Ledger;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub analytics: Analytics,
     /// Spans of requests.
     pub traces: Traces,
+    /// What calls of the Remote Execution API share.
+    pub reapi: Reapi,
     /// The node as probes describe it.
     pub node: Node,
     /// Limits of routes.

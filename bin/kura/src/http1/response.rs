@@ -67,8 +67,12 @@ pub async fn send(wire: &mut Wire, mut reply: Reply, manner: Manner, service: &S
     wire.written = 0;
     wire.head = 0;
     match reply.payload {
-        Payload::Blob(ref slice) if !slice.described_only && slice.hit.file().is_some() => {
-            shard.path(Path::Accelerated);
+        Payload::Blob(ref slice) if !slice.described_only && (slice.hit.file().is_some() || slice.hit.is_packed()) => {
+            shard.path(if slice.hit.is_packed() {
+                Path::Streaming
+            } else {
+                Path::Accelerated
+            });
             let head = SCRATCH.with_borrow_mut(|scratch| head_of(scratch, &reply, manner).clone());
             wire.head = head.len() as u64;
             send_head_before_file(wire, &head).await?;

@@ -15,6 +15,8 @@ pub struct Gauges {
     pub counters: Vec<(&'static str, &'static str, u64)>,
     /// Metrics with labels that are kept elsewhere.
     pub labelled: Vec<super::Labelled>,
+    /// Labels and value of gRPC calls.
+    pub calls: Vec<(String, u64)>,
     /// Region label of `node_info`.
     pub region: String,
     /// Tenant label of `node_info`.
@@ -73,6 +75,11 @@ pub fn render(metrics: &Metrics, gauges: &Gauges) -> String {
             last = name;
         }
         text.line(name, &labels, value);
+    }
+    let calls = "grpc_requests_total_total";
+    text.head(calls, "counter", "Answered gRPC calls, by method and code.");
+    for (labels, value) in &gauges.calls {
+        text.line(calls, labels, value);
     }
     for (name, help, value) in &gauges.counters {
         text.head(name, "counter", help);

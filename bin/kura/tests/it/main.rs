@@ -19,6 +19,7 @@ mod modules;
 mod node;
 mod operations;
 mod poisoning;
+mod reapi;
 mod sink;
 mod small_protocols;
 mod smuggling;

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::io::{Read as _, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const SECRET: &str = "kura-auth-jwt-secret-of-the-tests";
+pub(crate) const SECRET: &str = "kura-auth-jwt-secret-of-the-tests";
 
-fn token(claims: serde_json::Value) -> String {
+pub(crate) fn token(claims: serde_json::Value) -> String {
     sign(&serde_json::json!({"alg":"HS256","typ":"JWT"}), claims, SECRET)
 }
 

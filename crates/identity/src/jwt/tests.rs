@@ -16,7 +16,7 @@ fn verifier() -> Verifier {
 }
 
 /// Signs any text as header and claims, to get past the signature.
-fn signed(header: &str, claims: &str) -> String {
+fn signed(header: &str, claims: impl AsRef<[u8]>) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"0123456789abcdef0123456789abcdef");
     let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
     let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&key, text.as_bytes()));
@@ -108,6 +108,13 @@ fn a_member_given_twice_makes_claims_invalid_and_a_header_unknown() {
     }
     let token = signed(r#"{"alg":"HS256","alg":"HS256"}"#, r#"{"exp":1000}"#);
     assert_eq!(verifier().verify(&token, 5), Signed::Unknown { until: None });
+}
+
+/// Found by fuzzing: bytes that are not UTF-8 were accepted inside members nobody looks at.
+#[test]
+fn claims_are_utf8_also_where_nobody_looks() {
+    let token = signed(HEADER, b"{\"exp\":1000,\"projects\":[\"acme/app\"],\"x\":\"\x8d\"}");
+    assert!(!matches!(verifier().verify(&token, 100), Signed::Valid { .. }));
 }
 
 #[test]

@@ -150,7 +150,7 @@ async fn missing(target: &Target) -> Result<()> {
 
 async fn names(target: &Target) -> Result<()> {
     let codes = [Code::InvalidArgument, Code::NotFound];
-    let good = digest(&target.body(10));
+    let good = digest(&target.body(20));
     for name in [
         String::new(),
         "blobs".to_owned(),
@@ -172,7 +172,7 @@ async fn names(target: &Target) -> Result<()> {
         };
         expect_code(target.read(&name, 0, 0).await, &codes).with_context(|| format!("reading {name:?}"))?;
     }
-    let body = target.body(10);
+    let body = target.body(20);
     let (hash, size, uuid) = (digest(&body).hash, body.len(), target.name());
     for name in [
         format!("blobs/{hash}/{size}"),

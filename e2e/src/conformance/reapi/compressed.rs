@@ -64,7 +64,7 @@ fn name(target: &Target, digest: &Digest) -> String {
 
 async fn write(target: &Target) -> Result<()> {
     supported(target).await?;
-    for size in [1, 1000, 3 << 20] {
+    for size in [16, 1000, 3 << 20] {
         let body = target.body(size);
         let digest = digest(&body);
         let packed = Bytes::from(pack::deflate(&body, 3)?);
@@ -84,7 +84,7 @@ async fn write(target: &Target) -> Result<()> {
 
 async fn read(target: &Target) -> Result<()> {
     supported(target).await?;
-    for size in [1, 1000, 3 << 20] {
+    for size in [16, 1000, 3 << 20] {
         let body = target.body(size);
         let digest = digest(&body);
         target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
@@ -92,7 +92,7 @@ async fn read(target: &Target) -> Result<()> {
         let content = pack::inflate(&packed, size as u64).context("not what was stored")?;
         ensure!(content == body, "other bytes came of {size}");
     }
-    let absent = digest(&target.body(10));
+    let absent = digest(&target.body(20));
     expect_code(target.read(&name(target, &absent), 0, 0).await, &[Code::NotFound])
 }
 

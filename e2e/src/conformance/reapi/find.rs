@@ -102,7 +102,7 @@ async fn size(target: &Target) -> Result<()> {
 }
 
 async fn malformed(target: &Target) -> Result<()> {
-    let good = digest(&target.body(10));
+    let good = digest(&target.body(20));
     let with = |hash: &str, size| Digest {
         hash: hash.to_owned(),
         size_bytes: size,

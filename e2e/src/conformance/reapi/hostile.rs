@@ -9,7 +9,7 @@ use russet_reapi::proto::reapi::{ActionResult, BatchUpdateBlobsRequest, Director
 
 use super::raw;
 use super::target::{Target, digest, expect_code, told};
-use crate::conformance::{Check, check};
+use crate::conformance::{Check, check, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = &[
     check!(
@@ -141,7 +141,13 @@ async fn unknown_method(target: &Target) -> Result<()> {
 }
 
 async fn oversized(target: &Target) -> Result<()> {
-    let body = target.body(200 << 20);
+    let limit = usize::try_from(target.capabilities().await?.max_batch_total_size_bytes).unwrap_or_default();
+    let beyond = if limit == 0 {
+        usize::MAX
+    } else {
+        limit.saturating_mul(4)
+    };
+    let body = target.body(beyond.clamp(16 << 20, 72 << 20));
     let update = Update {
         digest: Some(digest(&body)),
         data: body.clone(),
@@ -245,7 +251,23 @@ async fn cycle(target: &Target) -> Result<()> {
     lives(target).await
 }
 
+/// A server may keep one store for all names, as long as it says so by doing it for every name.
+async fn shares_instances(target: &Target) -> Result<bool> {
+    let action = digest(&target.body(50));
+    let request = russet_reapi::proto::reapi::UpdateActionResultRequest {
+        instance_name: format!("{}-another", target.instance),
+        action_digest: Some(action.clone()),
+        action_result: Some(ActionResult::default()),
+        ..Default::default()
+    };
+    let _ = target.actions().update_action_result(target.request(request)).await;
+    Ok(target.result(&action).await.is_ok())
+}
+
 async fn instances(target: &Target) -> Result<()> {
+    if shares_instances(target).await? {
+        return not_applicable("the server keeps one store for all instance names");
+    }
     let body = target.body(400);
     let stored = digest(&body);
     let action = digest(&target.body(50));

@@ -22,6 +22,7 @@ use russet_reapi::proto::reapi::{
 use russet_telemetry::Secret;
 use tokio::sync::OnceCell;
 
+use crate::conformance::http::server::mixed;
 use crate::conformance::not_applicable;
 
 /// What one message of an upload carries.
@@ -93,13 +94,13 @@ impl Target {
         HealthClient::new(self.channel.clone())
     }
 
-    /// A body nobody used before; it compresses about as well as object files do.
+    /// A body nobody used before, if it is long enough to be one; it compresses about as well as object files do.
     pub(super) fn body(&self, length: usize) -> Bytes {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let mark = mixed(self.run ^ (self.count.fetch_add(1, Ordering::Relaxed) << 40));
         let mut body = Vec::with_capacity(length + 64);
         let mut line = 0_u64;
         while body.len() < length {
-            body.extend_from_slice(format!("{:x} {number} {line:x} of some output\n", self.run).as_bytes());
+            body.extend_from_slice(format!("{mark:016x} {line:x} of some output\n").as_bytes());
             line += 1;
         }
         body.truncate(length);

@@ -4,9 +4,9 @@
 //! bytes hash to its name. An action result must be one ([`crate::action`]), and is a miss as soon as a blob it names is gone.
 //! moon, in its HTTP mode, sends and wants results as JSON; they are kept as they are, under keys of their own.
 
-use super::{ARTIFACT_MISSING, OCTETS, Protocol, Reading, read};
-use crate::action::{self, SHA256, SHA256_JSON};
-use crate::blob::Kind;
+use super::{ARTIFACT_MISSING, OCTETS, Protocol, Reading, Unverified, read};
+use crate::action::{self, Invalid, Outline, SHA256, SHA256_JSON};
+use crate::blob::{self, Blobs, Hit, Kind};
 use crate::http::body::Body;
 use crate::http::check::Check;
 use crate::http::head::{Head, Method};
@@ -48,6 +48,13 @@ impl Form {
             Self::Json
         } else {
             Self::Protobuf
+        }
+    }
+
+    fn outline(self, bytes: &[u8]) -> std::result::Result<Outline, Invalid> {
+        match self {
+            Self::Protobuf => action::outline(bytes),
+            Self::Json => action::outline_json(bytes),
         }
     }
 
@@ -107,7 +114,59 @@ pub(in crate::http) fn action(
         missing: ARTIFACT_MISSING,
         enveloped: false,
     };
-    read(service, head, reading, namespace, &form.key(&hash))
+    let key = form.key(&hash);
+    let Some(hit) = service.shared.blobs.find(Kind::Action, namespace, &key)? else {
+        return read(service, head, reading, namespace, &key);
+    };
+    match in_memory(&service.shared.blobs, namespace, &hit, form) {
+        Some(true) => read(service, head, reading, namespace, &key),
+        Some(false) => Ok(Plan::Reply(reading.miss(service, namespace))),
+        None => Ok(Plan::Receive(Receive::Look(Box::new(Look {
+            form,
+            found: Unverified::new(service, hit, reading, (namespace, &key), head),
+        })))),
+    }
+}
+
+/// An action result that was found, and must be looked into with more than memory.
+#[derive(Debug)]
+pub struct Look {
+    form: Form,
+    found: Unverified,
+}
+
+/// Whether everything a result needs is there, if memory alone can tell. Results are stored with references to all they need,
+/// but another protocol may have stored this one without.
+fn in_memory(blobs: &Blobs, namespace: &str, hit: &Hit, form: Form) -> Option<bool> {
+    if hit.is_unverified() || hit.file().is_some() {
+        return None;
+    }
+    let outline = form.outline(&hit.to_vec().ok()?);
+    match outline {
+        Ok(outline) if outline.trees.is_empty() => Some(action::is_whole(blobs, namespace, &outline.blobs)),
+        Ok(_) => None,
+        // What is no result must not be taken for a success without outputs.
+        Err(_) => Some(false),
+    }
+}
+
+/// The same, from disk.
+fn on_disk(blobs: &Blobs, namespace: &str, hit: Hit, form: Form) -> std::result::Result<Option<Hit>, blob::Error> {
+    let Some(hit) = hit.verify()? else {
+        return Ok(None);
+    };
+    let Ok(outline) = form.outline(&hit.to_vec()?) else {
+        return Ok(None);
+    };
+    let needed = action::needed(blobs, namespace, &outline)?;
+    Ok(action::is_whole(blobs, namespace, &needed).then_some(hit))
+}
+
+pub(in crate::http) async fn look(service: &Service, look: Look) -> Reply {
+    let Look { form, found } = look;
+    let blobs = service.shared.blobs.clone();
+    let examine = move |hit, namespace: &str| on_disk(&blobs, namespace, hit, form);
+    found.check_with(service, examine).await
 }
 
 pub(in crate::http) async fn store<B: Body>(
@@ -123,11 +182,10 @@ pub(in crate::http) async fn store<B: Body>(
     if !body.collect(&mut bytes, limit).await? {
         return Err(Error::TooLarge("Request body exceeded allowed size"));
     }
-    let outline = match result.form {
-        Form::Protobuf => action::outline(&bytes),
-        Form::Json => action::outline_json(&bytes),
-    };
-    let outline = outline.map_err(|_| Error::refused(400, "Body is not an action result"))?;
+    let outline = result
+        .form
+        .outline(&bytes)
+        .map_err(|_| Error::refused(400, "Body is not an action result"))?;
     let (blobs, namespace) = (shared.blobs.clone(), result.namespace.clone());
     let references = if outline.trees.is_empty() {
         action::references(&blobs, &namespace, &outline)?
@@ -153,6 +211,57 @@ mod tests {
     #[test]
     fn the_empty_blob_has_its_name() {
         assert_eq!(digest::digest(&digest::SHA256, b"").as_ref(), EMPTY);
+    }
+
+    /// Another protocol stores results without references; what they need is looked for when they are read.
+    #[test]
+    fn a_result_stored_without_references_is_looked_into() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path()).unwrap();
+        let blobs = Blobs::open(dir.path(), Some(64 << 20), crate::config::Durability::ProcessCrash).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let message = |number: u8, body: &[u8]| [&[number << 3 | 2, u8::try_from(body.len()).unwrap()], body].concat();
+        let put = |target: &crate::blob::Target, body: &[u8]| {
+            runtime.block_on(blobs.put(target, body.to_vec())).unwrap();
+        };
+        let blob = |body: &[u8]| {
+            let mut hash = [0; 32];
+            hash.copy_from_slice(digest::digest(&digest::SHA256, body).as_ref());
+            let name = hash
+                .iter()
+                .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+            let encoded = [
+                message(1, name.as_bytes()),
+                vec![2 << 3, u8::try_from(body.len()).unwrap()],
+            ]
+            .concat();
+            (action::key(SHA256, &hash), encoded)
+        };
+        let find = |key: &[u8]| blobs.find(Kind::Action, "p", key).unwrap().unwrap();
+        let (file, file_digest) = blob(b"file");
+        put(
+            &target(Kind::Action, "p", b"flat"),
+            &message(2, &message(2, &file_digest)),
+        );
+        let tree = message(1, &message(1, &message(2, &file_digest)));
+        let (tree_key, tree_digest) = blob(&tree);
+        put(
+            &target(Kind::Action, "p", b"deep"),
+            &message(3, &message(3, &tree_digest)),
+        );
+        put(&target(Kind::Cas, "p", &tree_key), &tree);
+        let flat = || in_memory(&blobs, "p", &find(b"flat"), Form::Protobuf);
+        let deep = || on_disk(&blobs, "p", find(b"deep"), Form::Protobuf).unwrap().is_some();
+        assert_eq!((flat(), deep()), (Some(false), false));
+        assert_eq!(
+            in_memory(&blobs, "p", &find(b"deep"), Form::Protobuf),
+            None,
+            "trees are on disk"
+        );
+        put(&target(Kind::Cas, "p", &file), b"file");
+        assert_eq!((flat(), deep()), (Some(true), true));
+        put(&target(Kind::Action, "p", b"none"), b"no result");
+        assert_eq!(in_memory(&blobs, "p", &find(b"none"), Form::Protobuf), Some(false));
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub(in crate::http) async fn store_part<B: Body>(
         if count == 0 {
             break;
         }
-        part.write(chunk)?;
+        part.write(chunk, service.shared.blobs.pace()).await?;
         body.consume(count);
     }
     part.finish()?;

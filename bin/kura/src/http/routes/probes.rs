@@ -177,6 +177,7 @@ fn gauges(service: &Service) -> Gauges {
         plain,
         counters: shared.blobs.counters(),
         labelled: metrics::labelled(shared),
+        calls: shared.reapi.calls(),
         region: shared.node.region.clone(),
         tenant: shared.node.tenant.as_str().to_owned(),
         country: shared.node.place.0.clone(),

@@ -1,6 +1,6 @@
 //! The answer to a read, the same for every protocol: look up, verify, apply the request's conditions.
 
-use crate::blob::{Envelope, Hit, Kind};
+use crate::blob::{self, Envelope, Hit, Kind};
 use crate::http::digest;
 use crate::http::egress::Receipt;
 use crate::http::head::{Fields, Head, Method};
@@ -56,11 +56,7 @@ pub(super) fn read_with(
         return Ok(Plan::Reply(reading.miss(service, namespace)));
     };
     let wanted = Wanted::of(head);
-    let fields = Extra {
-        fields,
-        digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
-        receipt: service.receipt(reading.kind, namespace, key),
-    };
+    let fields = Extra::of(service, reading.kind, namespace, key, fields);
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
     if hit.is_unverified() && looks {
@@ -87,6 +83,14 @@ struct Extra {
 }
 
 impl Extra {
+    fn of(service: &Service, kind: Kind, namespace: &str, key: &[u8], fields: Vec<(&'static str, String)>) -> Self {
+        Self {
+            fields,
+            digest: (kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+            receipt: service.receipt(kind, namespace, key),
+        }
+    }
+
     fn on(self, mut reply: Reply) -> Reply {
         if matches!(reply.payload, Payload::Blob(_) | Payload::Tag(_)) {
             let fields = self.fields.into_iter().map(|(name, value)| (name, value.into()));
@@ -104,7 +108,7 @@ impl Extra {
 }
 
 impl Reading {
-    fn miss(&self, service: &Service, namespace: &str) -> Reply {
+    pub(super) fn miss(&self, service: &Service, namespace: &str) -> Reply {
         service.shard.read(self.kind, Outcome::Known, 0);
         service.count(self.route, namespace, Event::Miss, 0);
         Reply::missing(self.missing)
@@ -146,6 +150,32 @@ pub struct Unverified {
 impl Unverified {
     /// Compares. Large blobs take a while, so another thread does it; damaged bytes are a miss and never leave the node.
     pub(in crate::http) async fn check(self, service: &Service) -> Reply {
+        self.check_with(service, |hit, _| hit.verify()).await
+    }
+
+    /// A hit under that key of a namespace.
+    pub(super) fn new(
+        service: &Service,
+        hit: Hit,
+        reading: Reading,
+        (namespace, key): (&str, &[u8]),
+        head: &Head<'_>,
+    ) -> Self {
+        Self {
+            hit,
+            reading,
+            namespace: namespace.into(),
+            wanted: Kept::of(head),
+            fields: Extra::of(service, reading.kind, namespace, key, Vec::new()),
+        }
+    }
+
+    /// The same with another opinion of what makes a hit; it is given the namespace too, must verify, and may block.
+    pub(super) async fn check_with(
+        self,
+        service: &Service,
+        examine: impl FnOnce(Hit, &str) -> Result<Option<Hit>, blob::Error> + Send + 'static,
+    ) -> Reply {
         let Self {
             hit,
             reading,
@@ -157,7 +187,8 @@ impl Unverified {
             service.shard.read(reading.kind, Outcome::Error, 0);
             service.refuse(reading.route, Asked::Read, error)
         };
-        match tokio::task::spawn_blocking(move || hit.verify()).await {
+        let whose = namespace.clone();
+        match tokio::task::spawn_blocking(move || examine(hit, &whose)).await {
             Ok(Ok(Some(hit))) => match reading.answer(service, &namespace, hit, &wanted.wanted()) {
                 Ok(reply) => fields.on(reply),
                 Err(error) => failed(error),

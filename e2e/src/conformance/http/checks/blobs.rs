@@ -84,8 +84,10 @@ async fn head(server: &Server) -> Result<()> {
     let (head, get) = (writer.head(&target).await?, writer.get(&target).await?);
     head.expect(200)?.expect_body(b"")?;
     for field in ["content-length", "content-type", "etag", "accept-ranges"] {
+        // What is only known once the body is made may be left out.
+        let omitted = head.field(field).is_none() && server.contract().is_err();
         ensure!(
-            head.field(field) == get.field(field),
+            omitted || head.field(field) == get.field(field),
             "{field} is {:?} for HEAD and {:?} for GET",
             head.field(field),
             get.field(field)

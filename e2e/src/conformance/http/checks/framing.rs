@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::conformance::http::Server;
-use crate::conformance::{Check, check};
+use crate::conformance::{Check, check, not_applicable};
 
 pub(super) const CHECKS: &[Check<Server>] = &[
     check!(
@@ -93,13 +93,13 @@ pub(super) const CHECKS: &[Check<Server>] = &[
     check!(
         giant_head,
         "http1-giant-header-refused",
-        "a header of a megabyte is refused with 431 or 400, and the server lives on",
+        "a header of eight megabytes is refused with 431 or 400, and the server lives on",
         "RFC 6585 §5"
     ),
     check!(
         many_fields,
         "http1-many-fields-refused",
-        "ten thousand header fields are refused with 431 or 400",
+        "a million header fields are refused with 431 or 400",
         "RFC 6585 §5"
     ),
     check!(
@@ -126,6 +126,9 @@ async fn chunked(server: &Server) -> Result<()> {
         }
         request.extend_from_slice(b"0\r\n\r\n");
         let stored = wire.exchange("PUT", &request).await?;
+        if stored.status == 411 {
+            return not_applicable("the server wants to know lengths");
+        }
         stored
             .expect_any(&[200, 201, 204])
             .with_context(|| format!("{count} chunks of {size}"))?;
@@ -343,12 +346,12 @@ async fn empty_line(server: &Server) -> Result<()> {
 }
 
 async fn giant_head(server: &Server) -> Result<()> {
-    let giant = "a".repeat(1 << 20);
+    let giant = "a".repeat(8 << 20);
     refused_head(server, &[("X-Giant", &giant)]).await
 }
 
 async fn many_fields(server: &Server) -> Result<()> {
-    refused_head(server, &vec![("X", "y"); 10_000]).await
+    refused_head(server, &vec![("X", "y"); 1_000_000]).await
 }
 
 async fn refused_head(server: &Server, fields: &[(&str, &str)]) -> Result<()> {

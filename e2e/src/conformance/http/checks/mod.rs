@@ -1,5 +1,6 @@
 //! What an honest client may rely on, one file per subject.
 
+mod bazel;
 mod blobs;
 mod clean;
 mod conditions;
@@ -19,6 +20,7 @@ use super::Suite;
 pub(super) const SUITES: &[Suite] = &[
     blobs::CHECKS,
     tools::CHECKS,
+    bazel::CHECKS,
     keyvalue::CHECKS,
     modules::CHECKS,
     clean::CHECKS,

@@ -1,0 +1,42 @@
+//! Cluster API infrastructure provider for Scaleway: what is decided about a Mac.
+//!
+//! ```text
+//!              ┌──────────── decide ────────────┐
+//!  machine ───►│                                │──► Look     the caller reads something and asks again
+//!  claims  ───►│  pure: no client, no clock,    │──► Act      one write to Kubernetes
+//!  host    ───►│  no chance of its own          │──► Fly      one call to Scaleway, driven by `flight`
+//!  pool    ───►│                                │──► Rest     nothing to do now, with a reason for people
+//!              └────────────────────────────────┘
+//! ```
+//!
+//! # How a host is kept from being lost, doubled or wiped under its owner
+//! Scaleway knows a Mac's owner only by its name; a rename is unconditional and the last one wins. Nothing can be built on
+//! that alone, so three rules work together, and a property test runs two replicas through them with crashes everywhere:
+//!
+//! 1. **One claim per host.** Before anything is done to a host a claim object named after it is created in Kubernetes,
+//!    which only one can win. It names the machine by uid, and is dropped last.
+//! 2. **One call in flight per machine.** Before each call that changes a host, the attempt is written to the machine's status with
+//!    a compare-and-swap; the call is sent only shortly after. A definite answer ends the attempt. Without one, no further call is
+//!    made until the lost one can no longer arrive ([`rules::Rules::flight`]). So a replica that was paused cannot
+//!    wipe a host that has found its next owner.
+//! 3. **Look right before.** Between writing down and sending, the host is read and must bear the name we gave it, in our
+//!    project. A host that bears another name is left alone and reported.
+//!
+//! Against controllers of *other* clusters that share a pool, which see no claims of ours, a claimed host carries a marker name
+//! for a while ([`rules::Rules::settle`]) before it is used; who overwrote whose marker is then plain to both.
+//!
+//! A host enters the pool only after its wipe was seen to run and to end.
+
+pub mod candidates;
+pub mod claims;
+pub mod decide;
+pub mod flight;
+pub mod host;
+pub mod images;
+pub mod journal;
+pub mod names;
+pub mod orphans;
+pub mod rules;
+pub mod situation;
+
+pub use decide::{Action, Decision, Machine, Need, Seen, decide};

@@ -1,0 +1,17 @@
+//! The decisions about Macs, driven through a world that crashes, forgets and answers too late.
+//!
+//! `world` is Scaleway and Kubernetes as plain data, `replica` is a provider that does one read or write at a time, so that
+//! any two can be interleaved and any one can die anywhere.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+mod replica;
+mod world;
+
+mod chaos;
+mod crash;
+mod lifecycle;
+mod orphans;

@@ -1,0 +1,117 @@
+//! Whose data a call is about, and whether it may.
+
+use super::status::Status;
+use crate::http::service::Service;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use http::HeaderMap;
+use russet_identity::{Access, Clock as _, Credential, Decision, Denial, Scope, SystemClock};
+use std::time::Duration;
+
+/// The instance of those who name none.
+const DEFAULT: &str = "default";
+/// Longest name of a branch that is kept.
+const MAX_BRANCH: usize = 1024;
+
+/// One call, apart from its messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) service: &'a Service,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) stall: Duration,
+}
+
+/// Where a build ran, as its client says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Branch {
+    /// Its branch.
+    pub(super) name: Option<String>,
+    /// The branch everybody shares.
+    pub(super) trunk: Option<String>,
+}
+
+impl Branch {
+    /// The build ran on the shared branch.
+    pub(super) fn is_trunk(&self) -> bool {
+        self.name.is_some() && self.name == self.trunk
+    }
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(service: &'a Service, headers: &'a HeaderMap, stall: Duration) -> Self {
+        Self {
+            service,
+            headers,
+            stall,
+        }
+    }
+
+    /// The scope of an instance, if the caller may.
+    pub(super) async fn scope<'s>(&'s self, instance: &'s str, access: Access) -> Result<Scope<'s>, Status> {
+        let authorizer = &self.service.shared.authorizer;
+        let credential = self.credential()?;
+        let scope = match self.account().and_then(|account| self.parse(account, instance)) {
+            Ok(scope) => scope,
+            Err(denial) => return Err(authorizer.refuse_unscoped(credential.as_ref(), denial).into()),
+        };
+        match authorizer.decide_now(credential.as_ref(), &scope, access, SystemClock.now()) {
+            Decision::Allow => {}
+            Decision::Deny(denial) => return Err(denial.into()),
+            Decision::NeedsBackend => authorizer.decide(credential.as_ref(), &scope, access).await?,
+        }
+        Ok(scope)
+    }
+
+    fn credential(&self) -> Result<Option<Credential<'a>>, Denial> {
+        let values = self.headers.get_all(http::header::AUTHORIZATION);
+        Credential::from_headers(values.iter().map(http::HeaderValue::as_bytes))
+    }
+
+    /// The account the call names, or the one the node serves.
+    fn account(&self) -> Result<&'a str, Denial> {
+        let mut named = ["x-kura-tenant-id", "x-tuist-account-handle"]
+            .into_iter()
+            .flat_map(|name| self.headers.get_all(name).iter());
+        let Some(first) = named.next() else {
+            return Ok(self.service.shared.node.tenant.as_str());
+        };
+        // Two names for one account are as good as none: nobody has to know which of them wins.
+        if named.any(|other| other != first) {
+            return Err(Denial::missing_tenant());
+        }
+        first.to_str().map_err(|_| Denial::missing_tenant())
+    }
+
+    fn parse<'s>(&self, account: &'s str, instance: &'s str) -> Result<Scope<'s>, Denial> {
+        let instance = if instance.is_empty() { DEFAULT } else { instance };
+        // `account/project`, as the account's own tools write it.
+        let project = instance
+            .split_once('/')
+            .filter(|(first, _)| first.eq_ignore_ascii_case(account))
+            .map_or(instance, |(_, project)| project);
+        Scope::parse_instance(account, project)
+    }
+
+    /// Whether the client is one of the account's own tools, whose limits are known to be generous.
+    pub(super) fn is_first_party(&self) -> bool {
+        self.headers.contains_key("x-tuist-account-handle") || self.branch().name.is_some()
+    }
+
+    /// The branch headers; the binary form wins.
+    pub(super) fn branch(&self) -> Branch {
+        let read = |plain: &str, binary: &str| {
+            let decoded = self.headers.get(binary).and_then(|value| {
+                let value = value.as_bytes();
+                let bytes = STANDARD.decode(value).or_else(|_| STANDARD_NO_PAD.decode(value)).ok()?;
+                String::from_utf8(bytes).ok()
+            });
+            decoded
+                .or_else(|| Some(self.headers.get(plain)?.to_str().ok()?.to_owned()))
+                .filter(|name| !name.is_empty() && name.len() <= MAX_BRANCH)
+        };
+        Branch {
+            name: read("x-tuist-branch", "x-tuist-branch-bin"),
+            trunk: read("x-tuist-trunk-branch", "x-tuist-trunk-branch-bin"),
+        }
+    }
+}

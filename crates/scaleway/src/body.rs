@@ -1,0 +1,340 @@
+//! What an answer that says no means.
+
+use std::time::Duration;
+
+use jiff::fmt::rfc2822;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use russet_telemetry::Scrubber;
+use serde::Deserialize;
+
+use crate::error::{BadArgument, Denied, Keeper, Kind, Quota};
+use crate::retry::rate_limit_wait;
+
+/// Longest text of Scaleway's that is kept.
+const MAX_TEXT: usize = 300;
+
+/// The union of all error bodies of the API. Everything is optional: proxies in front of it answer as well.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ErrorBody {
+    #[serde(rename = "type")]
+    type_: Option<String>,
+    message: Option<String>,
+    resource: Option<String>,
+    resource_id: Option<String>,
+    current_state: Option<String>,
+    precondition: Option<String>,
+    help_message: Option<String>,
+    method: Option<String>,
+    reason: Option<String>,
+    reset_seconds: Option<f64>,
+    details: Vec<Detail>,
+    /// The old Instance API.
+    fields: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Detail {
+    argument_name: Option<String>,
+    reason: Option<String>,
+    help_message: Option<String>,
+    resource: Option<String>,
+    action: Option<String>,
+    quota: Option<u64>,
+    current: Option<u64>,
+}
+
+/// The kind of a refusal, from the type in the body if there is one, else from the status.
+pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> Kind {
+    let body: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+    let text = |value: &Option<String>| clean(value.as_deref().unwrap_or_default(), scrubber);
+    let resource = text(&body.resource);
+    let id = text(&body.resource_id);
+    match (body.type_.as_deref().unwrap_or_default(), status) {
+        ("too_many_requests" | "rate_limited", _) | (_, 429) => {
+            let in_body = body.reset_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+            Kind::RateLimited {
+                after: rate_limit_wait(retry_after(headers).or(in_body)),
+                by: Keeper::Scaleway,
+            }
+        }
+        // The state of the API itself: nothing in the body changes what can be done about it.
+        (_, 500..) => Kind::Unavailable {
+            status: Some(status),
+            message: text(&body.message),
+        },
+        ("invalid_arguments", _) => Kind::InvalidArguments {
+            details: body
+                .details
+                .iter()
+                .map(|d| BadArgument {
+                    name: text(&d.argument_name),
+                    reason: text(&d.reason),
+                    help: text(&d.help_message),
+                })
+                .collect(),
+        },
+        ("invalid_request_error", _) => Kind::InvalidArguments {
+            details: body
+                .fields
+                .iter()
+                .map(|(name, help)| BadArgument {
+                    name: clean(name, scrubber),
+                    reason: "constraint".to_owned(),
+                    help: clean(&help.join(", "), scrubber),
+                })
+                .collect(),
+        },
+        ("quotas_exceeded", _) => Kind::QuotaExceeded {
+            quotas: body
+                .details
+                .iter()
+                .map(|d| Quota {
+                    resource: text(&d.resource),
+                    quota: d.quota.unwrap_or_default(),
+                    current: d.current.unwrap_or_default(),
+                })
+                .collect(),
+        },
+        ("transient_state", _) => Kind::TransientState {
+            resource,
+            id,
+            state: text(&body.current_state),
+        },
+        ("not_found" | "unknown_resource", _) => Kind::NotFound { resource, id },
+        ("locked", _) | (_, 423) => Kind::Locked { resource, id },
+        ("permissions_denied", _) => Kind::PermissionDenied {
+            what: body
+                .details
+                .iter()
+                .map(|d| Denied {
+                    resource: text(&d.resource),
+                    action: text(&d.action),
+                })
+                .collect(),
+        },
+        ("out_of_stock", _) => Kind::OutOfStock { resource },
+        ("resource_expired", _) => Kind::Expired { resource, id },
+        ("denied_authentication", _) => Kind::Unauthenticated {
+            reason: [text(&body.method), text(&body.reason)].join(" ").trim().to_owned(),
+        },
+        ("precondition_failed", _) | (_, 412) => Kind::PreconditionFailed {
+            precondition: text(&body.precondition),
+            help: text(&body.help_message),
+        },
+        (_, 401) => Kind::Unauthenticated {
+            reason: text(&body.message),
+        },
+        (_, 403) => Kind::PermissionDenied { what: Vec::new() },
+        (_, 404) => Kind::NotFound { resource, id },
+        ("conflict", _) | (_, 409) => Kind::Conflict {
+            message: text(&body.message),
+        },
+        (_, 410) => Kind::Expired { resource, id },
+        _ => Kind::Unexpected {
+            status,
+            message: text(&body.message),
+        },
+    }
+}
+
+/// Text of the API, without our key and not too long.
+pub(crate) fn clean(text: &str, scrubber: &Scrubber) -> String {
+    scrubber
+        .scrub(text)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_TEXT)
+        .collect()
+}
+
+/// The wait a `Retry-After` asks for. A date is measured against the `Date` of the same answer, so that it does not matter
+/// what our own clock says.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let parse = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
+    let until = parse(text)?;
+    let from = parse(headers.get(DATE)?.to_str().ok()?)?;
+    Some(Duration::try_from(until.duration_since(from)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderValue;
+    use russet_telemetry::Secret;
+
+    use super::*;
+
+    fn of(status: u16, body: &str) -> Kind {
+        refusal(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::new())
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one table, one row per type of error")]
+    #[test]
+    fn every_type_of_error_has_its_kind() {
+        let id = || "11111111-1111-1111-1111-111111111111".to_owned();
+        let table = [
+            (
+                400,
+                r#"{"type":"invalid_arguments","details":[{"argument_name":"os_id","reason":"constraint","help_message":"no such OS"}]}"#,
+                Kind::InvalidArguments {
+                    details: vec![BadArgument {
+                        name: "os_id".into(),
+                        reason: "constraint".into(),
+                        help: "no such OS".into(),
+                    }],
+                },
+            ),
+            (
+                400,
+                r#"{"type":"invalid_request_error","message":"Validation Error","fields":{"image":["required key not provided"]}}"#,
+                Kind::InvalidArguments {
+                    details: vec![BadArgument {
+                        name: "image".into(),
+                        reason: "constraint".into(),
+                        help: "required key not provided".into(),
+                    }],
+                },
+            ),
+            (
+                403,
+                r#"{"type":"quotas_exceeded","details":[{"resource":"apple_silicon_m2l","quota":3,"current":3}]}"#,
+                Kind::QuotaExceeded {
+                    quotas: vec![Quota {
+                        resource: "apple_silicon_m2l".into(),
+                        quota: 3,
+                        current: 3,
+                    }],
+                },
+            ),
+            (
+                409,
+                r#"{"type":"transient_state","resource":"server","resource_id":"11111111-1111-1111-1111-111111111111","current_state":"reinstalling"}"#,
+                Kind::TransientState {
+                    resource: "server".into(),
+                    id: id(),
+                    state: "reinstalling".into(),
+                },
+            ),
+            (
+                404,
+                r#"{"type":"not_found","resource":"server","resource_id":"11111111-1111-1111-1111-111111111111"}"#,
+                Kind::NotFound {
+                    resource: "server".into(),
+                    id: id(),
+                },
+            ),
+            (
+                404,
+                r#"{"type":"unknown_resource","message":"\"11111111\" not found"}"#,
+                Kind::NotFound {
+                    resource: String::new(),
+                    id: String::new(),
+                },
+            ),
+            (
+                423,
+                r#"{"type":"locked","resource":"server","resource_id":"11111111-1111-1111-1111-111111111111"}"#,
+                Kind::Locked {
+                    resource: "server".into(),
+                    id: id(),
+                },
+            ),
+            (
+                403,
+                r#"{"type":"permissions_denied","details":[{"resource":"ssh_key","action":"list"}]}"#,
+                Kind::PermissionDenied {
+                    what: vec![Denied {
+                        resource: "ssh_key".into(),
+                        action: "list".into(),
+                    }],
+                },
+            ),
+            (
+                412,
+                r#"{"type":"out_of_stock","resource":"M2-L"}"#,
+                Kind::OutOfStock {
+                    resource: "M2-L".into(),
+                },
+            ),
+            (
+                410,
+                r#"{"type":"resource_expired","resource":"server","resource_id":"11111111-1111-1111-1111-111111111111"}"#,
+                Kind::Expired {
+                    resource: "server".into(),
+                    id: id(),
+                },
+            ),
+            (
+                401,
+                r#"{"type":"denied_authentication","method":"api_key","reason":"expired"}"#,
+                Kind::Unauthenticated {
+                    reason: "api_key expired".into(),
+                },
+            ),
+            (
+                412,
+                r#"{"type":"precondition_failed","precondition":"deletable_at","help_message":"not before tomorrow"}"#,
+                Kind::PreconditionFailed {
+                    precondition: "deletable_at".into(),
+                    help: "not before tomorrow".into(),
+                },
+            ),
+        ];
+        for (status, body, wanted) in table {
+            assert_eq!(of(status, body), wanted, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_status_without_a_body_is_understood() {
+        assert!(matches!(of(401, ""), Kind::Unauthenticated { .. }));
+        assert!(matches!(of(403, "<html>"), Kind::PermissionDenied { .. }));
+        assert!(matches!(of(404, "{}"), Kind::NotFound { .. }));
+        assert!(matches!(of(409, "{}"), Kind::Conflict { .. }));
+        assert!(matches!(of(502, "<html>"), Kind::Unavailable { status: Some(502), .. }));
+        assert!(matches!(of(418, "{}"), Kind::Unexpected { status: 418, .. }));
+    }
+
+    #[test]
+    fn a_wait_is_read_from_seconds_from_a_date_and_from_the_body() {
+        let wait = |retry: Option<&'static str>, date: Option<&'static str>, body: &str| {
+            let mut headers = HeaderMap::new();
+            retry.map(|value| headers.insert(RETRY_AFTER, HeaderValue::from_static(value)));
+            date.map(|value| headers.insert(DATE, HeaderValue::from_static(value)));
+            match refusal(429, &headers, body.as_bytes(), &Scrubber::new()) {
+                Kind::RateLimited { after, .. } => after.as_secs(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(wait(Some("17"), None, ""), 17);
+        let date = Some("Sun, 15 Nov 2026 10:00:00 GMT");
+        assert_eq!(wait(Some("Sun, 15 Nov 2026 10:00:40 GMT"), date, ""), 40);
+        assert_eq!(wait(Some("Sun, 15 Nov 2026 09:00:00 GMT"), date, ""), 0);
+        assert_eq!(
+            wait(Some("soon"), None, r#"{"help_message":"slow down","reset_seconds":9}"#),
+            9
+        );
+        assert_eq!(wait(None, None, r#"{"limit":{"quota":5,"window_seconds":1}}"#), 2);
+        assert_eq!(wait(Some("99999999"), None, ""), 300);
+    }
+
+    #[test]
+    fn a_key_repeated_by_the_api_is_not_repeated_by_us() {
+        let scrubber = Scrubber::new().with(&Secret::from("canary-key"));
+        let kind = refusal(
+            401,
+            &HeaderMap::new(),
+            br#"{"message":"token canary-key is unknown"}"#,
+            &scrubber,
+        );
+        let Kind::Unauthenticated { reason } = kind else {
+            panic!("{kind:?}")
+        };
+        assert_eq!(reason, "token [redacted] is unknown");
+    }
+}
