@@ -5,6 +5,7 @@ use super::call::Call;
 use super::message::{self, encode};
 use super::status::Status;
 use hyper::body::Incoming;
+use prost::Message as _;
 use russet_reapi::Function;
 use russet_reapi::proto::{reapi, semver};
 
@@ -30,7 +31,10 @@ pub(super) fn batch_message(call: &Call<'_>) -> usize {
 
 /// `GetCapabilities`. Needs no grant, so that a client without one learns that from the call that needs it.
 pub(super) async fn get(call: &Call<'_>, incoming: Incoming) -> Result<Body, Status> {
-    message::only(incoming, 64 * 1024, call.stall, &call.service.shared.budget).await?;
+    let message = message::only(incoming, 64 * 1024, call.stall, &call.service.shared.budget).await?;
+    // The answer is the same for every instance, but what is no request gets none.
+    reapi::GetCapabilitiesRequest::decode(message.bytes)
+        .map_err(|_| Status::invalid("the message cannot be decoded"))?;
     let zstd = reapi::compressor::Value::Zstd as i32;
     let version = |minor| {
         Some(semver::SemVer {

@@ -1,0 +1,15 @@
+//! Our own node under the REAPI suite.
+
+use russet_e2e::conformance::ours::{Ours, Signed};
+use russet_e2e::conformance::{reapi, run, select};
+
+use crate::kura_program;
+
+/// Everything passes and everything applies: capabilities are honoured, uploads resume, hints are taken, grants hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_remote_execution_api_of_a_cache() {
+    let ours = Ours::start(&kura_program(), Signed::Es256).await.unwrap();
+    let report = run(&select(reapi::all(), &[]), &ours.target().unwrap()).await;
+    assert_eq!(report.passed(), report.rows.len(), "{}", report.table());
+    ours.node.alive().unwrap();
+}
