@@ -1,5 +1,6 @@
 //! What a run found, for people, for programs and for `docs/conformance.md`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -145,26 +146,31 @@ pub fn compare(columns: &[(&str, &Report)]) -> String {
     }
     text.push('\n');
     for (name, report) in columns {
-        let told: Vec<&Row> = report
-            .rows
-            .iter()
-            .filter(|row| !row.outcome.detail().is_empty())
-            .collect();
-        if told.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "\nWhere {name} differs or does not take part:\n");
-        for row in told {
-            let _ = writeln!(
-                text,
-                "- `{}` ({}): {}",
-                row.name,
-                row.outcome.word(),
-                line(row.outcome.detail())
-            );
-        }
+        text.push_str(&differences(name, report));
     }
     text
+}
+
+/// Failures one by one, what does not apply by its reason.
+fn differences(name: &str, report: &Report) -> String {
+    let mut text = String::new();
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in &report.rows {
+        match &row.outcome {
+            Outcome::Passed => {}
+            Outcome::Failed(seen) => {
+                let _ = writeln!(text, "- `{}` (FAIL): {}", row.name, line(seen));
+            }
+            Outcome::NotApplicable(why) => reasons.entry(why).or_default().push(row.name),
+        }
+    }
+    for (why, names) in reasons {
+        let _ = writeln!(text, "- n/a, {}: `{}`", line(why), names.join("`, `"));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("\nWhere {name} differs or does not take part:\n\n{text}")
 }
 
 fn cell(text: &str) -> String {
@@ -219,7 +225,7 @@ mod tests {
             text.contains("| `a-check` | one \\| two | RFC 9110 | pass | n/a |"),
             "{text}"
         );
-        assert!(text.contains("- `a-check` (n/a): no TLS\n"), "{text}");
+        assert!(text.contains("- n/a, no TLS: `a-check`\n"), "{text}");
     }
 
     #[test]
