@@ -112,3 +112,8 @@ pub(crate) fn unavailable(tool: Tool, method: &str, path: &str) -> bool {
         _ => true,
     }
 }
+
+/// What sccache writes and reads when it starts. Spoilt, it does not start, which is the row about an absent server again.
+pub(crate) fn is_a_start_check(path: &str) -> bool {
+    path.ends_with("/.sccache_check")
+}

@@ -212,7 +212,7 @@ async fn forward_h1(state: &State, request: Request<Incoming>) -> Result<Respons
     }
     let path = parts.uri.path_and_query().context("a request without a path")?.clone();
     parts.uri = path.into();
-    let read = parts.method == http::Method::GET;
+    let read = parts.method == http::Method::GET && !expected::is_a_start_check(parts.uri.path());
     let stream = TcpStream::connect(state.upstream).await?;
     stream.set_nodelay(true)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
