@@ -62,14 +62,14 @@ fn an_exact_token_has_its_rights_until_leeway_after_its_end() {
 #[test]
 fn dates_may_have_fractions_and_nonsense_does_not_panic() {
     for (exp, until) in [("1000.9", 1060), ("1e300", u64::MAX), ("1e3", 1060)] {
-        let token = signed(HEADER, &format!("{{\"exp\":{exp}}}"));
+        let token = signed(HEADER, format!("{{\"exp\":{exp}}}"));
         assert!(
             matches!(verifier().verify(&token, 5), Signed::Valid { until: u, .. } if u == until),
             "{exp}"
         );
     }
     for exp in ["-5", "0", "-1e300"] {
-        let token = signed(HEADER, &format!("{{\"exp\":{exp}}}"));
+        let token = signed(HEADER, format!("{{\"exp\":{exp}}}"));
         assert_eq!(verifier().verify(&token, 100), Signed::Refused(EXPIRED), "{exp}");
     }
     for claims in [
@@ -150,7 +150,7 @@ fn the_older_list_of_projects_counts_only_when_nothing_more_exact_is_said() {
 #[test]
 fn deep_nesting_overflows_no_stack() {
     let deep = format!("{}{}", "[".repeat(6000), "]".repeat(6000));
-    let ignored = signed(HEADER, &format!("{{\"exp\":1000,\"x\":{deep}}}"));
+    let ignored = signed(HEADER, format!("{{\"exp\":1000,\"x\":{deep}}}"));
     assert!(matches!(verifier().verify(&ignored, 5), Signed::Valid { .. }));
     for member in ["cache_grants", "projects", "aud", "cache_payment_required"] {
         let claims = format!("{{\"exp\":1000,\"{member}\":{deep}}}");
