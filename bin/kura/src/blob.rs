@@ -17,12 +17,14 @@ pub use tag::Tag;
 
 use crate::config::Durability;
 use buffer::Buffer;
-use packed::Packed;
+use packed::{Packed, stored_key};
 use russet_segstore as segstore;
 use segstore::{Entry, FileRange, Key, Outcome, Small, Store};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
 
 /// Bodies up to this size are read together with the lookup and sent from memory; larger ones go by `sendfile`.
@@ -123,6 +125,12 @@ impl Kind {
 
     /// The kind of an entry on disk, if it is one of ours.
     pub fn of_stored(stored: segstore::Kind) -> Option<Self> {
+        // The compressed form of content is content.
+        let stored = if stored == packed::STORED {
+            Self::Cas.stored()
+        } else {
+            stored
+        };
         Self::ALL.into_iter().find(|kind| kind.stored() == stored)
     }
 }
@@ -140,7 +148,7 @@ pub struct Target {
 
 impl Target {
     fn key(&self) -> Key<'_> {
-        Key::new(self.kind.stored(), self.namespace.as_bytes(), &*self.key)
+        stored_key(self.kind, &self.namespace, &self.key)
     }
 }
 
@@ -168,7 +176,7 @@ enum Place {
     Memory(Buffer),
     File(FileRange),
     Unverified(Box<Entry>),
-    Packed(Packed),
+    Packed(Box<Packed>),
 }
 
 /// A blob that was found. It stays readable while this is held, whatever happens to the store's index.
@@ -333,6 +341,9 @@ impl Writer {
 pub struct Blobs {
     store: Store,
     pace: Pace,
+    /// Whether anything was ever stored compressed. Where nothing was, looking for it costs nothing.
+    packed: Arc<AtomicBool>,
+    largest: u64,
 }
 
 impl Blobs {
@@ -350,16 +361,19 @@ impl Blobs {
             ..segstore::Options::new(capacity)
         };
         let store = Store::open(data_dir.join("store"), options).map_err(Error::from)?;
+        let packed = !store.list(packed::STORED, None).is_empty();
         Ok(Self {
             store,
             pace: Pace::default(),
+            packed: Arc::new(AtomicBool::new(packed)),
+            largest: (capacity / 2).min(segstore::format::MAX_BODY),
         })
     }
 
     /// Looks a blob up. Small ones come with their bytes. Content that is stored compressed is found under its own key.
     pub fn find(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
         let found = self.find_as_stored(kind, namespace, key)?;
-        if found.is_some() || kind != Kind::Cas {
+        if found.is_some() || kind != Kind::Cas || !self.has_packed() {
             return Ok(found);
         }
         let Some(key) = packed_key(key) else { return Ok(None) };
@@ -380,12 +394,12 @@ impl Blobs {
             version,
             tag,
             skip: 0,
-            place: Place::Packed(packed),
+            place: Place::Packed(Box::new(packed)),
         }))
     }
 
     fn find_as_stored(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
-        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+        let key = stored_key(kind, namespace, key);
         let mut buffer = Buffer::take();
         match self.store.read_into(&key, IN_MEMORY, buffer.fill())? {
             Small::Miss => Ok(None),
@@ -420,17 +434,17 @@ impl Blobs {
 
     /// The length of a blob the index knows.
     pub fn length(&self, kind: Kind, namespace: &str, key: &[u8]) -> Option<u64> {
-        let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+        let key = stored_key(kind, namespace, key);
         self.store.contains(&key).map(|presence| presence.len)
     }
 
     /// Whether the index knows the blob.
     pub fn contains(&self, kind: Kind, namespace: &str, key: &[u8]) -> bool {
         let there = |key: &[u8]| {
-            let key = Key::new(kind.stored(), namespace.as_bytes(), key);
+            let key = stored_key(kind, namespace, key);
             self.store.contains(&key).is_some()
         };
-        there(key) || (kind == Kind::Cas && packed_key(key).is_some_and(|key| there(&key)))
+        there(key) || (kind == Kind::Cas && self.has_packed() && packed_key(key).is_some_and(|key| there(&key)))
     }
 
     /// Stores a small blob with others in one group commit. Does not block the thread.
@@ -440,6 +454,7 @@ impl Blobs {
 
     /// The same for a blob that is worthless without others: when one of them is gone, so is this one.
     pub async fn put_referring(&self, target: &Target, body: Vec<u8>, references: &[Target]) -> Result<Put, Error> {
+        self.expect(target);
         let (answer, answered) = oneshot::channel();
         let references: Vec<Key<'_>> = references.iter().map(Target::key).collect();
         let put = segstore::Put::new(target.key(), body).references(&references);
@@ -453,6 +468,7 @@ impl Blobs {
 
     /// Begins to store a blob of known or unknown length.
     pub fn writer(&self, target: &Target, length: Option<u64>) -> Result<Writer, Error> {
+        self.expect(target);
         let begin = self.store.writer(&segstore::Put::stream(target.key()), length)?;
         Ok(Writer { begin })
     }

@@ -308,6 +308,10 @@ The tool is obtained from its registry at a pinned version, into russet's cache 
 Both builds start without any local state, so what the second one need not do, the cache did.
 A cache that asks for a token gets the one in RUSSET_CACHE_TOKEN.
 Exits with 1 when a build fails or the second one took nothing from the cache.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line, independent of the others"
+)]
 pub struct Try {
     /// Name of the tool, as `--list` shows it
     #[arg(required_unless_present_any = ["list", "all"], conflicts_with_all = ["list", "all"])]

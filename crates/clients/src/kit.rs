@@ -147,10 +147,10 @@ where
         .prefix(".staging-")
         .tempdir_in(&folder)
         .map_err(Error::io("create a folder in", &folder))?;
-    let made = staging.path().join("made");
-    fs::create_dir_all(&made).map_err(Error::io("create", &made))?;
-    make(made.clone()).await?;
-    fs::rename(&made, &path).map_err(Error::io("move a folder to", &path))?;
+    let draft = staging.path().join("draft");
+    fs::create_dir_all(&draft).map_err(Error::io("create", &draft))?;
+    make(draft.clone()).await?;
+    fs::rename(&draft, &path).map_err(Error::io("move a folder to", &path))?;
     Ok(path)
 }
 

@@ -76,17 +76,16 @@ pub(crate) async fn run(
     let begins = fs::metadata(log).map_or(0, |metadata| metadata.len());
     let mut child = Group::start(prepare(invocation, surroundings, open(log)?, open(log)?), invocation)?;
     let left = deadline.saturating_duration_since(Instant::now());
-    let exit = match tokio::time::timeout(left, child.child.wait()).await {
-        Ok(status) => status.map(Exit::from).map_err(|source| Error::Spawn {
+    let exit = if let Ok(status) = tokio::time::timeout(left, child.child.wait()).await {
+        status.map(Exit::from).map_err(|source| Error::Spawn {
             command: invocation.shown(),
             source,
-        })?,
-        Err(_) => {
-            child.end();
-            // The group is gone at once; this only collects it.
-            let _ = tokio::time::timeout(Duration::from_secs(10), child.child.wait()).await;
-            Exit::DeadlinePassed
-        }
+        })?
+    } else {
+        child.end();
+        // The group is gone at once; this only collects it.
+        let _ = tokio::time::timeout(Duration::from_secs(10), child.child.wait()).await;
+        Exit::DeadlinePassed
     };
     let bytes = fs::read(log).map_err(Error::io("read", log))?;
     let from = usize::try_from(begins).unwrap_or(usize::MAX).min(bytes.len());
@@ -187,7 +186,7 @@ mod tests {
         .unwrap()
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn output_and_exit_code_come_back() {

@@ -71,7 +71,7 @@ impl Workshop {
         let begun = Instant::now();
         let deadline = begun + patience;
         self.wipe(&plan, &log, deadline).await?;
-        self.write(&plan)?;
+        write(&plan)?;
         let surroundings = self.surroundings();
         let (mut exit, mut output) = (Exit::Code(0), String::new());
         for invocation in &plan.build {
@@ -121,36 +121,6 @@ impl Workshop {
         fs::create_dir_all(&surroundings.temp).map_err(Error::io("create", &surroundings.temp))
     }
 
-    fn write(&self, plan: &Plan) -> Result<(), Error> {
-        for File { path, content, mode } in &plan.files {
-            let write = || -> io::Result<()> {
-                if let Some(folder) = path.parent() {
-                    fs::create_dir_all(folder)?;
-                }
-                // An unchanged file keeps its time: tools that look at it shall see what a second build sees.
-                if fs::read_to_string(path).is_ok_and(|current| current == *content) {
-                    return Ok(());
-                }
-                remove(path)?;
-                let mut file = fs::File::options()
-                    .write(true)
-                    .create_new(true)
-                    .mode(*mode)
-                    .open(path)?;
-                io::Write::write_all(&mut file, content.as_bytes())
-            };
-            write().map_err(Error::io("write", path))?;
-        }
-        for (target, link) in &plan.links {
-            let make = || -> io::Result<()> {
-                remove(link)?;
-                symlink(target, link)
-            };
-            make().map_err(Error::io("link", link))?;
-        }
-        Ok(())
-    }
-
     fn surroundings(&self) -> Surroundings<'_> {
         Surroundings {
             search_path: &self.kit.search_path,
@@ -166,6 +136,37 @@ impl Drop for Workshop {
             run::run_blocking(invocation, &self.surroundings());
         }
     }
+}
+
+/// Writes the files and links of a plan.
+fn write(plan: &Plan) -> Result<(), Error> {
+    for File { path, content, mode } in &plan.files {
+        let write = || -> io::Result<()> {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            // An unchanged file keeps its time: tools that look at it shall see what a second build sees.
+            if fs::read_to_string(path).is_ok_and(|current| current == *content) {
+                return Ok(());
+            }
+            remove(path)?;
+            let mut file = fs::File::options()
+                .write(true)
+                .create_new(true)
+                .mode(*mode)
+                .open(path)?;
+            io::Write::write_all(&mut file, content.as_bytes())
+        };
+        write().map_err(Error::io("write", path))?;
+    }
+    for (target, link) in &plan.links {
+        let make = || -> io::Result<()> {
+            remove(link)?;
+            symlink(target, link)
+        };
+        make().map_err(Error::io("link", link))?;
+    }
+    Ok(())
 }
 
 /// A file, a link or a folder; nothing is fine too.

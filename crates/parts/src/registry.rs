@@ -69,9 +69,10 @@ impl Registry<'_> {
         })?;
         let staging = self.cache.stage(self.part)?;
         let root = staging.path().join("root");
-        fs::create_dir_all(&root).map_err(Error::io("create", &root))?;
         for (name, content) in self.manifest.module(&source.module)? {
             let path = root.join(name);
+            let folder = path.parent().unwrap_or(&root);
+            fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
             fs::write(&path, content).map_err(Error::io("write", &path))?;
         }
         // Not `npm ci`: a registry that lacks some other platform's optional package would fail it.

@@ -139,6 +139,11 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Value of each hexadecimal digit in lower case, 255 for everything else.
 const VALUES: [u8; 256] = values();
 
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "evaluated by the compiler, which would complain"
+)]
 const fn values() -> [u8; 256] {
     let mut table = [255; 256];
     let mut byte = 0;

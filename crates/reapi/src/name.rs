@@ -138,7 +138,6 @@ fn blob<'a>(segments: &mut impl Iterator<Item = &'a str>) -> Result<(Digest, Enc
     let mut hash = next()?;
     let function = match hash {
         "blake3" => Function::Blake3,
-        "sha256" => Function::Sha256,
         "sha1" | "md5" | "vso" | "sha384" | "sha512" | "murmur3" | "sha256tree" | "gitsha1" => {
             return Err(Error::Function);
         }

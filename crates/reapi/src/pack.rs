@@ -66,7 +66,7 @@ impl Inflate {
     /// Takes what it needs off the front of `input` and gives the next piece of content, at most 64 KiB. An empty piece with
     /// nothing taken means that more input is needed.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<&[u8], Error> {
-        let mut source = InBuffer::around(*input);
+        let mut source = InBuffer::around(input);
         let mut target = OutBuffer::around(&mut *self.piece);
         let left = self.decoder.run(&mut source, &mut target).map_err(|_| Error::Damaged)?;
         let (taken, written) = (source.pos(), target.pos());

@@ -33,7 +33,7 @@ impl<'a> Common<'a> {
 }
 
 /// The digests of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Digests<'a> {
     fields: Fields<'a>,
 }

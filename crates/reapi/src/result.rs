@@ -101,6 +101,7 @@ mod tests {
     use proptest::prelude::*;
     use prost::Message as _;
 
+    #[expect(clippy::unnecessary_wraps, reason = "messages are made of options")]
     fn digest(size: i64) -> Option<reapi::Digest> {
         let hash = Function::Sha256.digest(&size.to_le_bytes()).hex();
         Some(reapi::Digest { hash, size_bytes: size })

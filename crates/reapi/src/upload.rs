@@ -115,8 +115,7 @@ impl Decoder {
                         return Ok(Some(start));
                     }
                 }
-                State::Data { left: 0 } | State::Skip { left: 0 } => self.state = State::Tag,
-                State::Name { left: 0 } => self.state = State::Tag,
+                State::Data { left: 0 } | State::Skip { left: 0 } | State::Name { left: 0 } => self.state = State::Tag,
                 State::Data { left } => {
                     if let Some(start) = self.start()? {
                         return Ok(Some(start));

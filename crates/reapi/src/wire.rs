@@ -42,7 +42,7 @@ impl<'a> Value<'a> {
 }
 
 /// The fields of a message, in the order they were sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -17,6 +17,7 @@
     reason = "helpers of tests stand outside of #[test] functions, where these lints take them for production code"
 )]
 
+mod command;
 mod damage;
 mod expected;
 mod proxy;
@@ -40,8 +41,10 @@ every_row! {
     ccache_is_served_and_never_gets_wrong_bytes: Ccache,
     sccache_is_served_and_never_gets_wrong_bytes: Sccache,
     bazel_over_http_is_served_and_never_gets_wrong_bytes: Bazel,
+    bazel_over_grpc_is_served_and_never_gets_wrong_bytes: BazelGrpc,
     nx_is_served_and_never_gets_wrong_bytes: Nx,
     turborepo_is_served_and_never_gets_wrong_bytes: Turborepo,
     metro_is_served_and_never_gets_wrong_bytes: Metro,
+    moon_is_served_and_never_gets_wrong_bytes: Moon,
     go_is_served_and_never_gets_wrong_bytes: Go,
 }

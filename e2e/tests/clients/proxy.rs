@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use russet_clients::Tool;
+use russet_e2e::wait::{self, Look};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -57,8 +58,13 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(upstream: SocketAddr, fault: Fault) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("failed to listen")?;
+    /// `at` an address where an earlier proxy listened, or anywhere: for some tools the URL of the cache is an input of the build.
+    pub(crate) async fn start(at: Option<SocketAddr>, upstream: SocketAddr, fault: Fault) -> Result<Self> {
+        let wanted = at.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let listener = wait::until("the proxy to listen", wait::PATIENCE, || async {
+            Ok(Look::Done(TcpListener::bind(wanted).await?))
+        })
+        .await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
             upstream,
@@ -70,6 +76,10 @@ impl Proxy {
         });
         tokio::spawn(accept(listener, Arc::clone(&state)));
         Ok(Self { address, state })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn url(&self) -> String {
@@ -140,8 +150,12 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
         Fault::Unavailable(tool) if expected::unavailable(tool, request.method().as_str(), request.uri().path()) => {
             unavailable(request).await
         }
-        _ if request.version() == Version::HTTP_2 => forward_h2(&state, request).await.unwrap_or_else(bad_gateway),
-        _ => forward_h1(&state, request).await.unwrap_or_else(bad_gateway),
+        _ if request.version() == Version::HTTP_2 => forward_h2(&state, request)
+            .await
+            .unwrap_or_else(|error| bad_gateway(&error)),
+        _ => forward_h1(&state, request)
+            .await
+            .unwrap_or_else(|error| bad_gateway(&error)),
     };
     state
         .log
@@ -156,7 +170,7 @@ fn whole(bytes: impl Into<Bytes>) -> Body {
 }
 
 /// Visible in the log of the proxy, should a test fail for it.
-fn bad_gateway(error: anyhow::Error) -> Response<Body> {
+fn bad_gateway(error: &anyhow::Error) -> Response<Body> {
     let mut response = Response::new(whole(format!("{error:#}")));
     *response.status_mut() = StatusCode::BAD_GATEWAY;
     response
@@ -198,7 +212,7 @@ async fn forward_h1(state: &State, request: Request<Incoming>) -> Result<Respons
     }
     let path = parts.uri.path_and_query().context("a request without a path")?.clone();
     parts.uri = path.into();
-    let read = parts.method == http::Method::GET;
+    let read = parts.method == http::Method::GET && !expected::is_a_start_check(parts.uri.path());
     let stream = TcpStream::connect(state.upstream).await?;
     stream.set_nodelay(true)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

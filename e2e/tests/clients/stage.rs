@@ -1,5 +1,6 @@
 //! One tool, one guarded node, and a fresh proxy between them for every build.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,7 +15,7 @@ use crate::damage;
 use crate::proxy::{Fault, Proxy};
 
 /// Longer than any tool takes on a busy machine, Maven's patience with a 503 included.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 /// What a tool sends after it has ended, it sends at once.
 const UPLOADS: Duration = Duration::from_secs(20);
 const PROJECT: &str = "tiny";
@@ -74,6 +75,8 @@ pub(crate) struct Stage {
     tool: Tool,
     workshop: Workshop,
     node: Option<Node>,
+    /// Where the tool finds the cache, whatever stands there at the moment.
+    front: Option<SocketAddr>,
     program: Program,
     home: TempDir,
     _site: TempDir,
@@ -97,6 +100,7 @@ impl Stage {
             tool,
             workshop,
             node: None,
+            front: None,
             program,
             home,
             _site: site,
@@ -130,7 +134,8 @@ impl Stage {
     /// Builds from nothing, and waits until the server has counted at least what the row expects: some tools end before their last upload.
     pub(crate) async fn build(&mut self, who: Who, fault: Fault, at_least: Counts) -> Result<Seen> {
         let before = self.counts().await?;
-        let proxy = Proxy::start(self.node()?.address, fault).await?;
+        let proxy = Proxy::start(self.front, self.node()?.address, fault).await?;
+        self.front = Some(proxy.address());
         let target = Target::new(&proxy.url(), PROJECT).with_token(Some(who.token()));
         let build = self.workshop.build(&target, PATIENCE).await?;
         let counted = wait::until("the server to count what was sent", UPLOADS, || async {
@@ -155,7 +160,7 @@ impl Stage {
     pub(crate) async fn build_while_killed(&mut self, who: Who, at: u32) -> Result<Seen> {
         let node = self.node.take().context("the node does not run")?;
         let pid = i32::try_from(node.pid()?)?;
-        let proxy = Proxy::start(node.address, Fault::KillAt(at, pid)).await?;
+        let proxy = Proxy::start(self.front, node.address, Fault::KillAt(at, pid)).await?;
         let target = Target::new(&proxy.url(), PROJECT).with_token(Some(who.token()));
         let build = self.workshop.build(&target, PATIENCE).await?;
         ensure!(

@@ -1,10 +1,11 @@
 //! Content-addressed blobs: presence with the right size, either form, and many writes in one commit.
 
-use super::packed::{HEADER, mark, packed_key};
+use super::packed::{HEADER, STORED, mark, packed_key, stored_key};
 use super::{Blobs, Error, Hit, Kind, Put, Target};
 use russet_reapi::Digest;
 use russet_segstore as segstore;
 use segstore::Key;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -45,7 +46,7 @@ impl Blobs {
         let packed = || {
             let key = packed_key(&target.key).filter(|_| target.kind == Kind::Cas)?;
             let there = |key: &[u8]| {
-                let key = Key::new(target.kind.stored(), target.namespace.as_bytes(), key);
+                let key = stored_key(target.kind, &target.namespace, key);
                 self.store.contains(&key).is_some()
             };
             (!there(&target.key) && there(&key)).then_some(key)
@@ -61,8 +62,10 @@ impl Blobs {
 
     /// The size of content that is there in its compressed form.
     fn packed_size(&self, namespace: &str, key: &[u8]) -> Result<Option<u64>, Error> {
-        let Some(packed) = packed_key(key) else { return Ok(None) };
-        let packed = Key::new(Kind::Cas.stored(), namespace.as_bytes(), &packed);
+        let Some(packed) = packed_key(key).filter(|_| self.has_packed()) else {
+            return Ok(None);
+        };
+        let packed = Key::new(STORED, namespace.as_bytes(), &packed);
         if self.store.contains(&packed).is_none() {
             return Ok(None);
         }
@@ -83,7 +86,7 @@ impl Blobs {
 
     /// The compressed form of content of that name and size, if it is stored so. It must still be verified.
     pub fn frames(&self, namespace: &str, digest: &Digest) -> Result<Option<Frames>, Error> {
-        let Some(key) = packed_key(&digest.key()) else {
+        let Some(key) = packed_key(&digest.key()).filter(|_| self.has_packed()) else {
             return Ok(None);
         };
         let Some(hit) = self.find(Kind::Cas, namespace, &key)? else {
@@ -111,6 +114,7 @@ impl Blobs {
                 large.push((index, target, body));
                 continue;
             }
+            self.expect(&target);
             let mine = Arc::clone(&gathered);
             let put = segstore::Put::new(target.key(), &body[..]);
             let submitted = self.store.submit_with(put, move |outcome| {
@@ -195,7 +199,18 @@ impl Blobs {
 
     /// The largest blob that can be stored.
     pub fn largest(&self) -> u64 {
-        (self.store.stats().capacity / 2).min(segstore::format::MAX_BODY)
+        self.largest
+    }
+
+    pub(super) fn has_packed(&self) -> bool {
+        self.packed.load(Ordering::Relaxed)
+    }
+
+    /// Every write passes here, so that nobody looks for compressed content in vain.
+    pub(super) fn expect(&self, target: &Target) {
+        if target.key().kind == STORED && !self.has_packed() {
+            self.packed.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -203,15 +218,18 @@ impl Vouch<'_> {
     /// Whether content of that name and size is there.
     pub fn has(&mut self, digest: &Digest) -> Result<bool, Error> {
         let mut key = digest.key();
-        let (kind, namespace) = (Kind::Cas.stored(), self.namespace.as_bytes());
-        if let Some(found) = self.inner.find(&Key::new(kind, namespace, &key)) {
+        let namespace = self.namespace.as_bytes();
+        if let Some(found) = self.inner.find(&Key::new(Kind::Cas.stored(), namespace, &key)) {
             return Ok(found.len == digest.size);
         }
         if digest.is_empty_blob() {
             return Ok(true);
         }
+        if !self.blobs.has_packed() {
+            return Ok(false);
+        }
         mark(&mut key);
-        if self.inner.find(&Key::new(kind, namespace, &key)).is_none() {
+        if self.inner.find(&Key::new(STORED, namespace, &key)).is_none() {
             return Ok(false);
         }
         Ok(self.blobs.packed_size(self.namespace, &digest.key())? == Some(digest.size))

@@ -1,10 +1,10 @@
 //! Content that is stored compressed, because it was sent so.
 //!
-//! It lies beside uncompressed content under a key of its own (the first byte has its highest bit set), as eight bytes of
-//! length and then zstd frames as the client sent them. Whoever asks for the content gets it decompressed on the way out;
+//! It lies beside uncompressed content under a key of its own (the first byte has its highest bit set) and a kind of its own on
+//! disk, as eight bytes of length and then zstd frames as the client sent them. Whoever asks for the content gets it decompressed on the way out;
 //! whoever asks for zstd gets the stored bytes. [`super::Blobs::find`] looks under both keys, so that no protocol has to know.
 
-use super::{Error, Hit};
+use super::{Error, Hit, Kind};
 use russet_reapi::pack::Inflate;
 use russet_segstore as segstore;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +13,8 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const HEADER: u64 = 8;
 /// The bit that tells the two keys apart.
 const MARK: u8 = 0x80;
+/// The kind on disk. This number never changes.
+pub(super) const STORED: segstore::Kind = segstore::Kind::immutable(7);
 /// Compressed bytes read at a time.
 const PIECE: u64 = 64 * 1024;
 
@@ -23,6 +25,13 @@ pub fn packed_key(key: &[u8]) -> Option<Vec<u8>> {
     packed.push(first | MARK);
     packed.extend_from_slice(rest);
     Some(packed)
+}
+
+/// The full name of a blob in the store, whichever form its key asks for.
+pub(super) fn stored_key<'a>(kind: Kind, namespace: &'a str, key: &'a [u8]) -> segstore::Key<'a> {
+    let packed = kind == Kind::Cas && key.first().is_some_and(|first| first & MARK != 0);
+    let kind = if packed { STORED } else { kind.stored() };
+    segstore::Key::new(kind, namespace.as_bytes(), key)
 }
 
 /// Turns the key of a blob into that of its compressed form.
@@ -138,7 +147,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blob::{Blobs, Kind, Target};
+    use crate::blob::{Blobs, Target};
     use crate::config::Durability;
     use russet_reapi::{Function, pack};
 
@@ -185,6 +194,17 @@ mod tests {
             "beyond the end"
         );
         assert!(blobs.find(Kind::Cas, "y", &key).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn compressed_content_is_found_after_a_restart() {
+        let (dir, blobs) = blobs();
+        let key = store(&blobs, b"content content content").await;
+        blobs.close().unwrap();
+        drop(blobs);
+        let blobs = Blobs::open(dir.path(), Some(256 << 20), Durability::ProcessCrash).unwrap();
+        assert_eq!(blobs.find(Kind::Cas, "x", &key).unwrap().unwrap().length(), 23);
+        assert_eq!(Kind::of_stored(STORED), Some(Kind::Cas));
     }
 
     #[test]

@@ -46,6 +46,9 @@ const ERROR_RESETS: usize = 64;
 const LIFE: Duration = Duration::from_mins(5);
 /// How long such a connection may take to finish what it has begun.
 const LAST_WORDS: Duration = Duration::from_mins(15);
+/// How long a connection without requests may stay silent once it was told to end. Its peer may be frozen, and never say
+/// that it heard.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Fewer bytes than this in a whole period are no progress: the answers to our own pings would be that many.
 const PROGRESS: u64 = 512;
 
@@ -70,9 +73,13 @@ where
     let shared = Arc::clone(&service.shared);
     let draining = shared.lifecycle.draining();
     let mut watch = Watch::new(io.moved());
+    // One more holder for each request under way.
+    let requests = Arc::new(());
+    let held = Arc::clone(&requests);
     let handler = hyper::service::service_fn(move |request| {
+        let underway = Underway::new(&service, Arc::clone(&held));
         let service = service.clone();
-        async move { Ok::<_, Infallible>(respond(request, &service, patience).await) }
+        async move { Ok::<_, Infallible>(respond(request, &service, patience, underway).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), handler));
     let _unfinished = shared.lifecycle.converse();
@@ -87,7 +94,7 @@ where
     tokio::select! {
         _ = connection => {}
         () = tokio::time::sleep(LAST_WORDS) => {}
-        () = watch.silence(patience.stall, patience.stall) => {}
+        () = watch.silence_after(|| if Arc::strong_count(&requests) > 2 { patience.stall } else { FAREWELL.min(patience.stall) }) => {}
     }
 }
 
@@ -104,21 +111,29 @@ impl Watch {
 
     /// Ends when a whole period went by without progress. The first period is as long as `first`.
     async fn silence(&mut self, first: Duration, then: Duration) {
-        let mut period = first;
+        let mut first = Some(first);
+        self.silence_after(|| first.take().unwrap_or(then)).await;
+    }
+
+    /// The same with a period that is asked for each time.
+    async fn silence_after(&mut self, mut period: impl FnMut() -> Duration) {
         loop {
-            tokio::time::sleep(period).await;
+            tokio::time::sleep(period()).await;
             let moved = self.moved.load(Ordering::Relaxed);
             if moved < self.seen + PROGRESS {
                 return;
             }
             self.seen = moved;
-            period = then;
         }
     }
 }
 
-async fn respond(request: http::Request<Incoming>, service: &Service, patience: Patience) -> http::Response<Answer> {
-    let mut underway = Underway::new(service);
+async fn respond(
+    request: http::Request<Incoming>,
+    service: &Service,
+    patience: Patience,
+    mut underway: Underway,
+) -> http::Response<Answer> {
     let (parts, incoming) = request.into_parts();
     if parts.version == http::Version::HTTP_2 && is_grpc(&parts) {
         let response = reapi::respond(parts, incoming, service, patience.stall).await;
@@ -165,6 +180,8 @@ async fn respond(request: http::Request<Incoming>, service: &Service, patience: 
 #[derive(Debug)]
 struct Underway {
     service: Service,
+    /// The connection counts these.
+    _held: Arc<()>,
     started: Instant,
     answer: Option<(Route, u16)>,
     egress: Option<(Receipt, u64)>,
@@ -173,10 +190,11 @@ struct Underway {
 }
 
 impl Underway {
-    fn new(service: &Service) -> Self {
+    fn new(service: &Service, held: Arc<()>) -> Self {
         service.shared.lifecycle.begin();
         Self {
             service: service.clone(),
+            _held: held,
             started: Instant::now(),
             answer: None,
             egress: None,

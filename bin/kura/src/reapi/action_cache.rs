@@ -8,7 +8,6 @@ use super::status::{Code, Status};
 use crate::blob::{Blobs, Hit, Kind, Target, packed_key};
 use crate::metrics::Outcome;
 use crate::multipart::unix_ms;
-use crate::usage::Direction;
 use hyper::body::Incoming;
 use prost::Message as _;
 use russet_identity::Access;
@@ -60,14 +59,14 @@ pub(super) async fn get(call: &Call<'_>, incoming: Incoming) -> Result<Body, Sta
     let key = digest.key();
     let found = shared.blobs.find(Kind::Action, namespace, &key)?;
     let Some(hit) = found.filter(|hit| age(hit.version()) < LIFE) else {
-        call.service.shard.read(Kind::Action, Outcome::Known, 0);
+        call.miss(Kind::Action, namespace);
         return Err(miss());
     };
     let version = hit.version();
     let body = Stored::read(hit).await?.ok_or_else(miss)?;
     let verdict = actions::is_whole(&shared.blobs, namespace, &key, body.bytes()).await?;
     if verdict != Verdict::Whole {
-        call.service.shard.read(Kind::Action, Outcome::Known, 0);
+        call.miss(Kind::Action, namespace);
         if age(version) > GRACE {
             shared.blobs.remove(target(namespace, &key)).await?;
         }
@@ -81,10 +80,7 @@ pub(super) async fn get(call: &Call<'_>, incoming: Incoming) -> Result<Body, Sta
         out.extend_from_slice(body.bytes());
         out
     };
-    call.service.shard.read(Kind::Action, Outcome::Ok, length as u64);
-    shared
-        .usage
-        .add(Direction::Download, Kind::Action, namespace, length as u64);
+    call.hit(Kind::Action, namespace, length as u64);
     Ok(Body::message(seal(answer, 0)))
 }
 
@@ -238,7 +234,7 @@ pub(super) async fn update(call: &Call<'_>, incoming: Incoming) -> Result<Body, 
     let key = digest.key();
     tag(&shared.blobs, namespace, &key, &call.branch()).await?;
     if same(&shared.blobs, namespace, &key, result).await? {
-        call.service.shard.write(Kind::Action, Outcome::Known, 0);
+        call.known(Kind::Action, namespace);
     } else {
         let stored = shared
             .blobs
@@ -248,10 +244,7 @@ pub(super) async fn update(call: &Call<'_>, incoming: Incoming) -> Result<Body, 
             call.service.shard.write(Kind::Action, Outcome::Error, 0);
             return Err(error.into());
         }
-        call.service.shard.write(Kind::Action, Outcome::Ok, result.len() as u64);
-        shared
-            .usage
-            .add(Direction::Upload, Kind::Action, namespace, result.len() as u64);
+        call.stored(Kind::Action, namespace, result.len() as u64);
     }
     let mut out = begin(result.len());
     out.extend_from_slice(result);

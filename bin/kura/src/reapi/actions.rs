@@ -185,6 +185,7 @@ mod tests {
         name(content)
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "messages are made of options")]
     fn name(content: &[u8]) -> Option<reapi::Digest> {
         let digest = Function::Sha256.digest(content);
         Some(reapi::Digest {

@@ -7,7 +7,6 @@ use super::message::{self, begin, seal};
 use super::status::{Code, Status};
 use crate::blob::{self, Blobs, Kind, Put, Target, packed_key};
 use crate::metrics::Outcome;
-use crate::usage::Direction;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use russet_identity::Access;
@@ -37,6 +36,9 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
         return Err(too_large());
     }
     let scope = call.scope(request.common.instance, Access::Read).await?;
+    if total > INLINE {
+        call.check_pressure()?;
+    }
     let _held = shared.budget.reserve(total).await?;
     let job = ReadJob {
         blobs: shared.blobs.clone(),
@@ -70,17 +72,10 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
         outs.push(piece.out);
     }
     for number in 0..hits {
-        call.service
-            .shard
-            .read(Kind::Cas, Outcome::Ok, if number == 0 { sent } else { 0 });
+        call.hit(Kind::Cas, scope.namespace(), if number == 0 { sent } else { 0 });
     }
     for _ in 0..misses {
-        call.service.shard.read(Kind::Cas, Outcome::Known, 0);
-    }
-    if sent > 0 {
-        shared
-            .usage
-            .add(Direction::Download, Kind::Cas, scope.namespace(), sent);
+        call.miss(Kind::Cas, scope.namespace());
     }
     Ok(assemble(outs))
 }
@@ -249,15 +244,16 @@ pub(super) async fn update(call: &Call<'_>, incoming: Incoming) -> Result<Body, 
             .map(|update| Ok(check(&message.bytes, &update?, function)))
             .collect::<Result<Vec<_>, Status>>()?
     } else {
+        call.check_pressure()?;
         // Content of compressed blobs is in memory until it is verified.
         let _held = shared.budget.reserve(total).await?;
-        let shares = spread(&message.bytes, request.count, move |bytes, range| {
+        let verified = spread(&message.bytes, request.count, move |bytes, range| {
             let request = BatchUpdate::read(bytes);
             let updates = request.into_iter().flat_map(|request| request.updates()).flatten();
             let picked = updates.skip(range.start).take(range.len());
             picked.map(|update| check(bytes, &update, function)).collect::<Vec<_>>()
         });
-        shares.await?.into_iter().flatten().collect()
+        verified.await?.into_iter().flatten().collect()
     };
     let mut wanted = Vec::new();
     let mut results: Vec<Option<Status>> = Vec::with_capacity(checked.len());
@@ -265,7 +261,7 @@ pub(super) async fn update(call: &Call<'_>, incoming: Incoming) -> Result<Body, 
         match one {
             Ok(Checked::Empty) => results.push(Some(Status::new(Code::Ok, ""))),
             Ok(Checked::Store(digest, ..)) if shared.blobs.has(namespace, &digest)? => {
-                call.service.shard.write(Kind::Cas, Outcome::Known, 0);
+                call.known(Kind::Cas, namespace);
                 results.push(Some(Status::new(Code::Ok, "")));
             }
             Ok(Checked::Store(digest, packed, body)) => {
@@ -290,15 +286,11 @@ fn answer(call: &Call<'_>, namespace: &str, stored: Option<(Result<Put, blob::Er
     let (result, length) = stored.unwrap_or((Err(blob::Error::Unanswered), 0));
     match result {
         Ok(Put::Created) => {
-            call.service.shard.write(Kind::Cas, Outcome::Ok, length);
-            call.service
-                .shared
-                .usage
-                .add(Direction::Upload, Kind::Cas, namespace, length);
+            call.stored(Kind::Cas, namespace, length);
             Status::new(Code::Ok, "")
         }
         Ok(Put::Existing) => {
-            call.service.shard.write(Kind::Cas, Outcome::Known, 0);
+            call.known(Kind::Cas, namespace);
             Status::new(Code::Ok, "")
         }
         Err(error) => {

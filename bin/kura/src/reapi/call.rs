@@ -1,7 +1,11 @@
 //! Whose data a call is about, and whether it may.
 
 use super::status::Status;
+use crate::blob::Kind;
 use crate::http::service::Service;
+use crate::metrics::Outcome;
+use crate::tools::{Event, Tool};
+use crate::usage::Direction;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http::HeaderMap;
@@ -50,7 +54,7 @@ impl<'a> Call<'a> {
     pub(super) async fn scope<'s>(&'s self, instance: &'s str, access: Access) -> Result<Scope<'s>, Status> {
         let authorizer = &self.service.shared.authorizer;
         let credential = self.credential()?;
-        let scope = match self.account().and_then(|account| self.parse(account, instance)) {
+        let scope = match self.account().and_then(|account| Self::parse(account, instance)) {
             Ok(scope) => scope,
             Err(denial) => return Err(authorizer.refuse_unscoped(credential.as_ref(), denial).into()),
         };
@@ -82,7 +86,7 @@ impl<'a> Call<'a> {
         first.to_str().map_err(|_| Denial::missing_tenant())
     }
 
-    fn parse<'s>(&self, account: &'s str, instance: &'s str) -> Result<Scope<'s>, Denial> {
+    fn parse<'s>(account: &'s str, instance: &'s str) -> Result<Scope<'s>, Denial> {
         let instance = if instance.is_empty() { DEFAULT } else { instance };
         // `account/project`, as the account's own tools write it.
         let project = instance
@@ -90,6 +94,48 @@ impl<'a> Call<'a> {
             .filter(|(first, _)| first.eq_ignore_ascii_case(account))
             .map_or(instance, |(_, project)| project);
         Scope::parse_instance(account, project)
+    }
+
+    /// Something was there; so many bytes of it are sent.
+    pub(super) fn hit(&self, kind: Kind, namespace: &str, bytes: u64) {
+        self.service.shard.read(kind, Outcome::Ok, bytes);
+        self.record(namespace, Event::Hit, bytes);
+        if bytes > 0 {
+            let usage = &self.service.shared.usage;
+            usage.add(Direction::Download, kind, namespace, bytes);
+        }
+    }
+
+    /// Something was not there.
+    pub(super) fn miss(&self, kind: Kind, namespace: &str) {
+        self.service.shard.read(kind, Outcome::Known, 0);
+        self.record(namespace, Event::Miss, 0);
+    }
+
+    /// Something is stored now. What was there before is not billed.
+    pub(super) fn stored(&self, kind: Kind, namespace: &str, bytes: u64) {
+        self.service.shard.write(kind, Outcome::Ok, bytes);
+        self.record(namespace, Event::Stored, bytes);
+        self.service.shared.usage.add(Direction::Upload, kind, namespace, bytes);
+    }
+
+    /// Something was stored already.
+    pub(super) fn known(&self, kind: Kind, namespace: &str) {
+        self.service.shard.write(kind, Outcome::Known, 0);
+        self.record(namespace, Event::Known, 0);
+    }
+
+    fn record(&self, namespace: &str, event: Event, bytes: u64) {
+        self.service.shared.tools.record(Tool::Reapi, namespace, event, bytes);
+    }
+
+    /// Memory is so short that bodies of this size are not taken.
+    pub(super) fn check_pressure(&self) -> Result<(), Status> {
+        if self.service.shared.pressure.refuses_streams() {
+            self.service.shared.tools.shed(Tool::Reapi);
+            return Err(Status::exhausted("Server is overloaded"));
+        }
+        Ok(())
     }
 
     /// Whether the client is one of the account's own tools, whose limits are known to be generous.

@@ -10,7 +10,6 @@ use super::status::{Code, Status};
 use crate::blob::{Frames, Hit, Kind};
 use crate::budget::Reservation;
 use crate::metrics::Outcome;
-use crate::usage::Direction;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use prost::Message as _;
@@ -30,7 +29,7 @@ const DATA: u8 = 10 << 3 | 2;
 /// What a reader holds in memory: messages waiting for the socket.
 const WINDOW: u64 = 512 * 1024;
 /// Buffers a thread keeps.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -178,9 +177,9 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     };
     let outgoing = match open(call, scope.namespace(), &wanted, start..end).await {
         Ok(Some(outgoing)) => outgoing,
-        Ok(None) if wanted.digest.is_empty_blob() => return Ok(empty(wanted.encoding)?),
+        Ok(None) if wanted.digest.is_empty_blob() => return empty(wanted.encoding),
         Ok(None) => {
-            call.service.shard.read(Kind::Cas, Outcome::Known, 0);
+            call.miss(Kind::Cas, scope.namespace());
             return Err(missing());
         }
         Err(status) => {
@@ -188,10 +187,7 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
             return Err(status);
         }
     };
-    call.service.shard.read(Kind::Cas, Outcome::Ok, end - start);
-    shared
-        .usage
-        .add(Direction::Download, Kind::Cas, scope.namespace(), end - start);
+    call.hit(Kind::Cas, scope.namespace(), end - start);
     Ok(Body::Blob(Box::new(outgoing)))
 }
 

@@ -106,7 +106,7 @@ impl Index {
         listed.sort_by_key(|entry| std::cmp::Reverse(entry.sequence()));
         // As many tags as results may be wanted.
         listed.truncate(2 * MAX_ENTRIES);
-        let current: HashSet<u64> = listed.iter().map(segstore_sequence).collect();
+        let current: HashSet<u64> = listed.iter().map(russet_segstore::Listed::sequence).collect();
         self.known.retain(|sequence, _| current.contains(sequence));
         for entry in &listed {
             if self.known.contains_key(&entry.sequence()) {
@@ -156,10 +156,6 @@ impl Index {
         }
         Ok(envelope(&builder.body(watermark))?)
     }
-}
-
-fn segstore_sequence(entry: &russet_segstore::Listed) -> u64 {
-    entry.sequence()
 }
 
 /// A hit implies its blobs, here as everywhere.

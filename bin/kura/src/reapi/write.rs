@@ -9,7 +9,6 @@ use super::uploads::{Claim, Name, Partial, SMALL};
 use crate::blob::{Kind, Put};
 use crate::budget::Reservation;
 use crate::metrics::Outcome;
-use crate::usage::Direction;
 use hyper::body::Incoming;
 use prost::Message as _;
 use russet_identity::Access;
@@ -101,7 +100,7 @@ async fn open<'a>(call: &Call<'a>, resource: String, offset: i64) -> Result<Open
     let (digest, encoding) = (sink.digest, sink.encoding);
     let mut vouch = shared.blobs.vouch(scope.namespace());
     if vouch.has(&digest)? && vouch.settle(LEASE) {
-        call.service.shard.write(Kind::Cas, Outcome::Known, 0);
+        call.known(Kind::Cas, scope.namespace());
         // Of a compressed upload nobody can say how long it would have been.
         return Ok(Opened::Known(match encoding {
             Encoding::Identity => i64::try_from(digest.size).unwrap_or(i64::MAX),
@@ -115,8 +114,11 @@ async fn open<'a>(call: &Call<'a>, resource: String, offset: i64) -> Result<Open
         Encoding::Identity => WINDOW.min(digest.size.max(1)),
         Encoding::Zstd => WINDOW + digest.size.min(pack::WINDOW) + (2 << 20),
     };
-    let held = shared.budget.reserve(window).await?;
+    let reserved = shared.budget.reserve(window).await?;
     let name = Name::new(scope.namespace(), sink.upload, digest, encoding);
+    if digest.size > SMALL {
+        call.check_pressure()?;
+    }
     let hold = if digest.size <= SMALL && offset == 0 {
         Hold::Alone(Box::new(Partial::begin(&shared.blobs, &name)?))
     } else {
@@ -127,7 +129,7 @@ async fn open<'a>(call: &Call<'a>, resource: String, offset: i64) -> Result<Open
         resource,
         name,
         hold,
-        _held: held,
+        _held: reserved,
     })))
 }
 
@@ -156,22 +158,17 @@ async fn finish(call: &Call<'_>, stream: Stream<'_>) -> Result<Body, Status> {
         Hold::Alone(partial) => partial.commit(&shared.blobs).await,
         Hold::Shared(claim) => claim.commit(&shared.blobs).await,
     };
-    let shard = &call.service.shard;
     match stored {
-        Ok((Put::Created, sent)) => {
-            shard.write(Kind::Cas, Outcome::Ok, sent);
-            shared
-                .usage
-                .add(Direction::Upload, Kind::Cas, &stream.name.namespace, sent);
-            Ok(answer(i64::try_from(sent).unwrap_or(i64::MAX)))
-        }
-        Ok((Put::Existing, sent)) => {
-            shard.write(Kind::Cas, Outcome::Known, 0);
+        Ok((put, sent)) => {
+            match put {
+                Put::Created => call.stored(Kind::Cas, &stream.name.namespace, sent),
+                Put::Existing => call.known(Kind::Cas, &stream.name.namespace),
+            }
             Ok(answer(i64::try_from(sent).unwrap_or(i64::MAX)))
         }
         Err(status) => {
             if status.code != Code::InvalidArgument {
-                shard.write(Kind::Cas, Outcome::Error, 0);
+                call.service.shard.write(Kind::Cas, Outcome::Error, 0);
             }
             Err(status)
         }

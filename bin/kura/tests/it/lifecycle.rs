@@ -3,6 +3,7 @@
 use crate::node::{Node, Options, command, until};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -381,4 +382,17 @@ fn a_lost_permission_costs_writes_and_nothing_else() {
         "{text}"
     );
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// A frozen client never says that it heard the farewell. It has no request under way, so nobody waits for it for long.
+#[test]
+fn a_frozen_http2_client_does_not_hold_up_the_end() {
+    let mut node = Node::start(&[]);
+    let mut client = TcpStream::connect(node.address).unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    // The server has begun to speak HTTP/2; from here on the client is silent.
+    client.read_exact(&mut [0; 9]).unwrap();
+    node.signal("TERM");
+    assert!(node.wait().success());
 }

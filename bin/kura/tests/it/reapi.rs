@@ -80,7 +80,10 @@ impl World {
             assert_eq!(self.put(&[(digest, content)]).await, [0]);
         } else {
             let name = format!("uploads/u/blobs/{digest}");
-            assert_eq!(self.write(&name, content, 100_000).await.unwrap(), content.len() as i64);
+            assert_eq!(
+                self.write(&name, content, 100_000).await.unwrap(),
+                i64::try_from(content.len()).unwrap()
+            );
         }
         digest
     }

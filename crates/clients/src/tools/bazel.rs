@@ -12,15 +12,16 @@ pub(super) fn plan(kit: &Kit, site: &Site, target: &Target) -> Plan {
     let mut plan = Plan::default();
     let project = site.project();
     plan.file(project.join("WORKSPACE"), "");
-    let mut rules = String::new();
     for unit in super::UNITS {
-        rules.push_str(&format!(
-            "genrule(name = \"{unit}\", srcs = [\"{unit}.txt\"], outs = [\"{unit}.out\"], cmd = \"cat $< $< > $@\")\n"
-        ));
         plan.file(project.join(format!("{unit}.txt")), format!("{} {unit}\n", site.seed));
         plan.outputs.push(project.join(format!("bazel-bin/{unit}.out")));
     }
-    plan.file(project.join("BUILD"), rules);
+    let rules = super::UNITS.map(|unit| {
+        format!(
+            "genrule(name = \"{unit}\", srcs = [\"{unit}.txt\"], outs = [\"{unit}.out\"], cmd = \"cat $< $< > $@\")\n"
+        )
+    });
+    plan.file(project.join("BUILD"), rules.concat());
     let rc = site.dir.join("bazelrc");
     plan.secret_file(&rc, configuration(kit.tool, target));
     let bazel = || {
@@ -41,28 +42,23 @@ pub(super) fn plan(kit: &Kit, site: &Site, target: &Target) -> Plan {
             .env("USER", "russet")
     };
     plan.forget = vec![bazel().args(["clean"])];
-    plan.build = vec![bazel().args(["build", "//:all"])];
+    plan.build = vec![bazel().args(["build", "--config=cache", "//:all"])];
     plan.stop = vec![bazel().args(["shutdown"])];
     plan
 }
 
+/// The cache is a named configuration: `clean` inherits what is said for `build`, and fails when it cannot reach a gRPC cache.
 fn configuration(tool: Tool, target: &Target) -> String {
-    let mut text = String::from(
-        "build --spawn_strategy=local --jobs=2 --color=no --curses=no --noshow_progress --remote_upload_local_results=true\n",
-    );
-    if tool == Tool::BazelGrpc {
-        text.push_str(&format!(
-            "build --remote_cache={} --remote_instance_name={}\n",
-            target.grpc(),
-            target.project()
-        ));
+    let common = "build --spawn_strategy=local --jobs=2 --color=no --curses=no --noshow_progress --remote_upload_local_results=true";
+    let cache = if tool == Tool::BazelGrpc {
+        format!("{} --remote_instance_name={}", target.grpc(), target.project())
     } else {
-        text.push_str(&format!("build --remote_cache={}\n", target.under("bazel")));
-    }
-    if let Some(token) = target.token() {
-        text.push_str(&format!("build \"--remote_header=authorization=Bearer {token}\"\n"));
-    }
-    text
+        target.under("bazel")
+    };
+    let credentials = target.token().map_or_else(String::new, |token| {
+        format!("build:cache \"--remote_header=authorization=Bearer {token}\"\n")
+    });
+    format!("{common}\nbuild:cache --remote_cache={cache}\n{credentials}")
 }
 
 /// The folders of shared libraries in the unpacked tree; their name depends on the machine.

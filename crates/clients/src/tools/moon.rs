@@ -42,9 +42,15 @@ pub(super) fn plan(kit: &Kit, site: &Site, target: &Target) -> Plan {
     if let Some(token) = target.token() {
         moon = moon.env("CACHE_TOKEN", token);
     }
-    // moon finds its workspace and its inputs through git.
-    let git = Invocation::new(kit.command("git"), &project).args(["init", "--quiet", "--initial-branch=master"]);
-    plan.build = vec![git, moon];
+    // moon finds its workspace through git and compares with the latest commit; an empty one will do.
+    let git = || {
+        Invocation::new(kit.command("git"), &project)
+            .args(["-c", "init.defaultBranch=master", "-c", "user.name=russet"])
+            .args(["-c", "user.email=russet@localhost", "-c", "commit.gpgSign=false"])
+    };
+    let init = git().args(["init", "--quiet"]);
+    let commit = git().args(["commit", "--quiet", "--allow-empty", "--message=tiny"]);
+    plan.build = vec![init, commit, moon];
     plan
 }
 

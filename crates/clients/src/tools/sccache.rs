@@ -34,7 +34,7 @@ pub(super) fn plan(kit: &Kit, site: &Site, target: &Target) -> Plan {
     plan.report = Some(sccache().args(["--show-stats", "--stats-format=json"]));
     // The server took the URL and the token of the build that started it: the next build needs a new one.
     plan.forget = vec![sccache().args(["--stop-server"])];
-    plan.stop = plan.forget.clone();
+    plan.stop.clone_from(&plan.forget);
     plan
 }
 

@@ -108,3 +108,37 @@ async fn a_tool_of_the_system_will_do_where_the_version_does_not_matter() {
     let tools = fixture.store(PART).ensure(&["hello"], &Silent).await.unwrap();
     assert_eq!(tools.located("hello").unwrap().origin, Origin::System);
 }
+
+const TREE: &str = r#"
+[[part]]
+name = "tiny"
+version = "1.0"
+about = "a test"
+[[part.tool]]
+name = "tree"
+kind = "directory"
+[part.debian]
+packages = ["tiny-tools"]
+tree = true
+paths = { tree = "." }
+"#;
+
+/// Gradle is eighty packages that link to each other; one of them alone is of no use.
+#[tokio::test]
+async fn a_tree_holds_what_the_package_needs_and_is_not_installed() {
+    let mut fixture = Fixture::new();
+    fixture.shadow(
+        "apt-get",
+        "case \"$2\" in install) [ \"$3\" = --simulate ] || exit 1; echo 'Inst tiny-libs (1.0 X [all])'; echo 'Inst tiny-tools (1.0 X [all])';; \
+         download) shift 2; for p; do touch ${p}_1.0_all.deb; done;; *) exit 1;; esac",
+    );
+    fixture.shadow(
+        "dpkg",
+        "mkdir -p $3/usr/lib $3/usr/bin; case \"$2\" in *libs*) echo lib > $3/usr/lib/x;; *) ln -s /usr/lib/x $3/usr/bin/x;; esac",
+    );
+    fixture.shadow("dpkg-deb", "printf 'Package: tiny-tools\\nVersion: 1.0-1\\n'");
+    let tools = fixture.store(TREE).ensure(&["tree"], &Silent).await.unwrap();
+    let tree = tools.path("tree").unwrap();
+    assert_eq!(fs::read_to_string(tree.join("usr/bin/x")).unwrap(), "lib\n");
+    assert_eq!(tools.located("tree").unwrap().version.as_deref(), Some("1.0-1"));
+}

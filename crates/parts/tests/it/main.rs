@@ -9,6 +9,8 @@ mod exhaustion;
 #[cfg(test)]
 mod given;
 #[cfg(test)]
+mod registries;
+#[cfg(test)]
 mod releases;
 #[cfg(test)]
 mod sharing;

@@ -27,4 +27,5 @@ mod full;
 mod permission;
 mod races;
 mod replay;
+mod vouch;
 mod world;

@@ -2,7 +2,7 @@
 
 use super::{World, code, noise, wire};
 use prost::Message as _;
-use russet_reapi::client::tonic::Code;
+use russet_reapi::client::tonic::{self, Code};
 use russet_reapi::proto::reapi;
 use russet_reapi::{Digest, Function};
 
@@ -132,7 +132,7 @@ async fn what_was_asked_for_is_inlined() {
                 .actions()
                 .get_action_result(request)
                 .await
-                .map(|answer| answer.into_inner())
+                .map(tonic::Response::into_inner)
         }
     };
     let printed = ask(true, &[]).await.unwrap();
@@ -192,7 +192,7 @@ async fn results_no_client_could_use_are_refused() {
     }
     let none = reapi::UpdateActionResultRequest {
         action_result: None,
-        ..update(&action, Default::default())
+        ..update(&action, reapi::ActionResult::default())
     };
     assert_eq!(
         code(world.actions().update_action_result(none).await),

@@ -3,7 +3,7 @@
 use super::{World, code, connect, messages, noise, tokio_stream};
 use crate::node::{DEADLINE, Node, Options};
 use russet_reapi::Function;
-use russet_reapi::client::tonic::Code;
+use russet_reapi::client::tonic::{self, Code};
 use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, WriteRequest};
 use russet_reapi::proto::health::HealthCheckRequest;
 use tokio::sync::mpsc;
@@ -114,7 +114,7 @@ async fn an_upload_survives_its_connection() {
                 .bytes()
                 .query_write_status(request)
                 .await
-                .map(|answer| answer.into_inner())
+                .map(tonic::Response::into_inner)
         }
     };
     assert_eq!(code(query().await), Code::NotFound);
@@ -194,18 +194,17 @@ async fn a_byte_flipped_on_disk_is_a_miss() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let content = noise(5, 500_000);
-    let digest = {
-        let mut node = Node::start_in(&data, &Options { args: &[], env: &[] });
-        let world = World {
-            channel: connect(&node).await,
-            node: Node::start(&[]),
-        };
-        let digest = world.store(&content).await;
-        drop(world);
+    let world = World::with(Node::start_in(&data, &Options { args: &[], env: &[] })).await;
+    let digest = world.store(&content).await;
+    let World { mut node, channel } = world;
+    drop(channel);
+    // Waited for elsewhere: the connection has to be looked after until it is closed.
+    tokio::task::spawn_blocking(move || {
         node.signal("TERM");
-        node.wait();
-        digest
-    };
+        node.wait()
+    })
+    .await
+    .unwrap();
     for file in std::fs::read_dir(data.join("store/segments")).unwrap() {
         let path = file.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
