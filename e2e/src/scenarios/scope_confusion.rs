@@ -27,7 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const MINE: &str = "conformance";
 const THEIRS: &str = "victim";
 
-/// How a query can mean two things. `{}` is where the scope of the naive half goes.
+/// How a query can mean two things.
 const QUERIES: [(&str, &str); 5] = [
     (
         "a percent-encoded duplicate",
