@@ -36,6 +36,15 @@ fn what_was_vouched_for_outlives_eviction_until_the_lease_ends() {
     assert_eq!(store.stats().leases, 0, "and no longer");
 }
 
+/// Ends the filling however the test ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Eviction runs all the time; a vouch that settled is never broken, however the two interleave.
 #[test]
 fn a_vouch_that_settled_is_true_whatever_eviction_does_meanwhile() {
@@ -47,7 +56,8 @@ fn a_vouch_that_settled_is_true_whatever_eviction_does_meanwhile() {
     let keys: Vec<Key<'_>> = names.iter().map(|name| Key::new(BLOB, "ns", name)).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let filler = scope.spawn(|| {
+        let _over = Over(&over);
+        scope.spawn(|| {
             let mut n = 0_u64;
             while !over.load(Ordering::SeqCst) {
                 n += 1;
@@ -78,8 +88,6 @@ fn a_vouch_that_settled_is_true_whatever_eviction_does_meanwhile() {
             let lost = found.iter().filter(|key| store.contains(key).is_none()).count();
             assert_eq!(lost, 0, "of {} in round {round}", found.len());
         }
-        over.store(true, Ordering::SeqCst);
-        filler.join().unwrap();
     });
 }
 
