@@ -56,8 +56,12 @@ fuzz_target!(|data: &[u8]| {
     );
     if decide(token.as_bytes(), "acme") == Some(Decision::Allow) {
         // Only claims that name the project open it, and they are JSON that another reader reads too.
-        let parsed: serde_json::Value = serde_json::from_slice(claims).expect("claims that are not JSON were let in");
-        assert!(parsed.to_string().to_lowercase().contains("acme/app"), "{parsed}");
+        match serde_json::from_slice::<serde_json::Value>(claims) {
+            Ok(parsed) => assert!(parsed.to_string().to_lowercase().contains("acme/app"), "{parsed}"),
+            // RFC 8259 sets no bound on numbers. One in a member nobody asked for is skipped unread, and this reader cannot hold it.
+            Err(error) if error.to_string().starts_with("number out of range") => {}
+            Err(error) => panic!("claims that are not JSON were let in: {error}"),
+        }
     }
     assert_ne!(
         decide(token.as_bytes(), "nobody-has-this-handle"),
