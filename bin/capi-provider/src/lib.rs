@@ -1,4 +1,6 @@
-//! Cluster API infrastructure provider for Scaleway: what is decided about a Mac.
+//! Cluster API infrastructure provider for Scaleway: Mac minis that are adopted, healed and given back, and never leaked.
+//!
+//! What is decided about a Mac is pure; [`machine`] is the shell around it, [`provider`] puts the process together.
 //!
 //! ```text
 //!              ┌──────────── decide ────────────┐
@@ -26,17 +28,31 @@
 //! for a while ([`rules::Rules::settle`]) before it is used; who overwrote whose marker is then plain to both.
 //!
 //! A host enters the pool only after its wipe was seen to run and to end.
+//!
+//! # Times
+//! [`rules::Rules`] holds them. Our own limiter may make a call wait; a call that would be sent after its time is not sent.
 
+pub mod bootstrap;
 pub mod candidates;
+pub mod capi;
 pub mod claims;
+pub mod claims_store;
+pub mod config;
 pub mod decide;
 pub mod flight;
 pub mod host;
 pub mod images;
+pub mod inventory;
 pub mod journal;
+pub mod machine;
+pub mod metrics;
 pub mod names;
+pub mod orphan_report;
 pub mod orphans;
+pub mod provider;
+pub mod registry;
 pub mod rules;
 pub mod situation;
+pub mod spend;
 
 pub use decide::{Action, Decision, Machine, Need, Seen, decide};

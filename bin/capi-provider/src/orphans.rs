@@ -33,6 +33,16 @@ pub enum Why {
 }
 
 impl Why {
+    /// Every one, for reports that must fall to zero.
+    pub const ALL: [Self; 6] = [
+        Self::AbandonedClaim,
+        Self::AbandonedRelease,
+        Self::HolderGone,
+        Self::Unknown,
+        Self::OwnedInPool,
+        Self::ClaimWithoutHost,
+    ];
+
     /// Value of a label `why`.
     pub const fn as_str(self) -> &'static str {
         match self {

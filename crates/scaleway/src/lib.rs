@@ -27,6 +27,7 @@ mod call;
 mod client;
 
 pub mod apple_silicon;
+pub mod catalog;
 pub mod clock;
 pub mod config;
 pub mod error;

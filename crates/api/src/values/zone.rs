@@ -48,10 +48,21 @@ impl Zone {
     }
 }
 
+impl Default for Zone {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_default_is_a_zone() {
+        assert_eq!(Zone::try_from(Zone::DEFAULT).unwrap(), Zone::default());
+    }
 
     #[test]
     fn a_zone_knows_its_region() {

@@ -1,0 +1,211 @@
+//! The objects around a machine, as far as they are read: Machines, Clusters and Nodes without the rest of them.
+//!
+//! A thousand Nodes with all their images and conditions are tens of megabytes in a cache; what decides about a Mac is a
+//! hundred bytes of each.
+
+use std::borrow::Cow;
+
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::Resource;
+use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+macro_rules! resource {
+    ($type:ident, $scope:ty, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+/// A Machine of Cluster API core.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it should be.
+    #[serde(default)]
+    pub spec: MachineSpec,
+}
+
+/// What a Machine should be.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    /// Its Cluster.
+    #[serde(default)]
+    pub cluster_name: String,
+    /// How it is set up.
+    #[serde(default)]
+    pub bootstrap: Bootstrap,
+    /// Where it should be.
+    #[serde(default)]
+    pub failure_domain: Option<String>,
+    /// Our object.
+    #[serde(default)]
+    pub infrastructure_ref: InfrastructureRef,
+}
+
+/// How a Machine is set up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bootstrap {
+    /// The Secret with bootstrap data.
+    #[serde(default)]
+    pub data_secret_name: Option<String>,
+}
+
+/// The infrastructure object of a Machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct InfrastructureRef {
+    /// Its kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+}
+
+resource!(
+    Machine,
+    NamespaceResourceScope,
+    "cluster.x-k8s.io",
+    "v1beta2",
+    "Machine",
+    "machines"
+);
+
+/// A Cluster of Cluster API core.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it should be.
+    #[serde(default)]
+    pub spec: ClusterSpec,
+    /// What it is.
+    #[serde(default)]
+    pub status: ClusterStatus,
+}
+
+/// What a Cluster should be.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClusterSpec {
+    /// Nobody touches it or what belongs to it.
+    #[serde(default)]
+    pub paused: Option<bool>,
+}
+
+/// What a Cluster is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// First-time set-up.
+    #[serde(default)]
+    pub initialization: ClusterInitialization,
+}
+
+/// First-time set-up of a Cluster.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterInitialization {
+    /// Machines may be made.
+    #[serde(default)]
+    pub infrastructure_provisioned: Option<bool>,
+}
+
+impl Cluster {
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.spec.paused == Some(true)
+    }
+
+    /// Whether machines may be made.
+    pub fn is_ready(&self) -> bool {
+        self.status.initialization.infrastructure_provisioned == Some(true)
+    }
+}
+
+resource!(
+    Cluster,
+    NamespaceResourceScope,
+    "cluster.x-k8s.io",
+    "v1beta2",
+    "Cluster",
+    "clusters"
+);
+
+/// A Node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Node {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it should be.
+    #[serde(default)]
+    pub spec: NodeSpec,
+    /// What it is.
+    #[serde(default)]
+    pub status: NodeStatus,
+}
+
+/// What a Node should be.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its host.
+    #[serde(rename = "providerID", default)]
+    pub provider_id: Option<String>,
+}
+
+/// What a Node is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// What was observed.
+    #[serde(default)]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// One observation about a Node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeCondition {
+    /// What.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Whether it holds.
+    pub status: String,
+}
+
+impl Node {
+    /// Whether its kubelet says it is ready.
+    pub fn is_ready(&self) -> bool {
+        self.status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    }
+}
+
+resource!(Node, ClusterResourceScope, "", "v1", "Node", "nodes");

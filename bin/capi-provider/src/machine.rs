@@ -1,0 +1,181 @@
+//! The controller of `ScalewayAppleSiliconMachine`: a shell around [`crate::decide`].
+//!
+//! ```text
+//!   object, Machine, Cluster ──view──▶ decide::Machine ─┐
+//!   claims, inventory, host, images ──look────────────▶ decide ─▶ act   one write to Kubernetes
+//!                                                         │   ├──▶ fly   one call to Scaleway, written down before and after
+//!                                                         └───┴──▶ rest  conditions for people, and when to look again
+//! ```
+//!
+//! Each reconcile does one thing and ends; its own write brings the next one. Whatever takes long happens in
+//! [`crate::bootstrap::Pool`].
+
+mod act;
+mod bootstrapping;
+mod cleanup;
+mod credentials;
+mod error;
+mod fly;
+mod look;
+mod memory;
+mod news;
+mod reconcile;
+mod rest;
+mod status;
+mod view;
+mod write;
+
+use std::sync::Arc;
+
+use kube::Client;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use russet_api::ScalewayAppleSiliconMachine;
+use russet_api::labels::cluster_api::WATCH_FILTER;
+use russet_api::values::PoolPrefix;
+use russet_controller::runner::{Environment, Runner};
+use russet_controller::{Cache, Component, Manager};
+
+use crate::bootstrap::{Bootstrapper, Pool, Services};
+use crate::capi;
+use crate::claims_store::ClaimStore;
+use crate::inventory::Inventories;
+use crate::metrics::ProviderMetrics;
+use crate::registry::{Key, Registry};
+use crate::rules::Rules;
+use crate::spend::Budget;
+
+pub use error::Error;
+use credentials::Secrets;
+use memory::Memory;
+
+/// The kind, under a name that fits in a line.
+type Mac = ScalewayAppleSiliconMachine;
+
+/// Field manager and reporter of everything this controller writes.
+pub(crate) const MANAGER: &str = "capi-scaleway-applesilicon";
+
+/// Whether anything is written at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effects {
+    /// As decided.
+    Real,
+    /// Only said in the log.
+    DryRun,
+}
+
+/// What the controller works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// The Scaleway API.
+    pub scaleway: russet_scaleway::Client,
+    /// Longest time one exchange with it may take.
+    pub call_timeout: std::time::Duration,
+    /// The claims.
+    pub claims: ClaimStore,
+    /// The Macs.
+    pub inventories: Inventories,
+    /// Who sets up hosts.
+    pub bootstrapper: Arc<dyn Bootstrapper>,
+    /// Where that happens.
+    pub pool: Pool,
+    /// What a set-up needs.
+    pub services: Services,
+    /// Who is woken by what.
+    pub registry: Registry,
+    /// Metrics.
+    pub metrics: ProviderMetrics,
+    /// How long things may take.
+    pub rules: Rules,
+    /// The pool of machines that name none.
+    pub default_pool: Option<PoolPrefix>,
+    /// What hosts may cost.
+    pub budget: Budget,
+    /// Whether anything is written.
+    pub effects: Effects,
+    /// Only machines with this value of the watch-filter label.
+    pub watch_filter: Option<String>,
+    /// Machines at once.
+    pub concurrency: u16,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// What one reconcile works with.
+struct Context {
+    parts: Parts,
+    client: Client,
+    secrets: Secrets,
+    recorder: Recorder,
+    machines: Cache<capi::Machine>,
+    clusters: Cache<capi::Cluster>,
+    nodes: Cache<capi::Node>,
+    memory: Memory,
+}
+
+/// The label selector of `--watch-filter`.
+fn selection(watch_filter: Option<&str>) -> watcher::Config {
+    match watch_filter {
+        Some(value) => watcher::Config::default().labels(&format!("{WATCH_FILTER}={value}")),
+        None => watcher::Config::default(),
+    }
+}
+
+/// The controller.
+pub fn component(manager: &Manager, parts: Parts) -> Component {
+    let environment = Environment {
+        concurrency: parts.concurrency,
+        ..manager.environment()
+    };
+    let mut runner: Runner<Mac> =
+        Runner::new("apple-silicon-machine", environment, &selection(parts.watch_filter.as_deref()));
+    let machines = runner.watches(&watcher::Config::default(), ours);
+    let registry = parts.registry.clone();
+    let clusters = runner.watches(&watcher::Config::default(), move |cluster: &capi::Cluster| {
+        let meta = &cluster.metadata;
+        let found = registry.of_cluster(
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
+        found.iter().map(reference).collect()
+    });
+    let registry = parts.registry.clone();
+    let nodes = runner.watches_cluster(&watcher::Config::default(), move |node: &capi::Node| {
+        let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
+        found.iter().map(reference).collect()
+    });
+    parts.registry.connect(runner.handle());
+    let client = manager.client();
+    let context = Context {
+        recorder: Recorder::new(client.clone(), MANAGER.to_owned().into()),
+        secrets: Secrets(client.clone()),
+        client,
+        machines,
+        clusters,
+        nodes,
+        memory: Memory::default(),
+        parts,
+    };
+    Component::controller(runner, Arc::new(context), reconcile::reconcile)
+}
+
+/// The object of ours behind a Machine.
+fn ours(machine: &capi::Machine) -> Vec<ObjectRef<Mac>> {
+    let infrastructure = &machine.spec.infrastructure_ref;
+    if infrastructure.kind != "ScalewayAppleSiliconMachine" {
+        return Vec::new();
+    }
+    vec![reference(&Key {
+        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+        name: infrastructure.name.clone(),
+    })]
+}
+
+fn reference(key: &Key) -> ObjectRef<Mac> {
+    ObjectRef::new(&key.name).within(&key.namespace)
+}

@@ -1,0 +1,138 @@
+//! The Secret `<machine>-bootstrap`: how to log in to a host.
+//!
+//! It is rebuilt from Scaleway whenever it is missing, as long as Scaleway tells the password. It says which host it belongs to, so
+//! that the host key of one host is never expected of another.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::{Client, Resource as _, ResourceExt as _};
+use russet_api::labels;
+use russet_api::values::ServerId;
+use russet_telemetry::Secret;
+
+use super::{Error, MANAGER, Mac};
+
+const PASSWORD: &str = "sudo-password";
+const USERNAME: &str = "ssh-username";
+const FINGERPRINT: &str = "host-fingerprint";
+const SERVER: &str = "scaleway.tuist.dev/server-id";
+/// What hosts are logged in to as, if Scaleway does not say.
+const DEFAULT_USER: &str = "m1";
+
+/// How to log in to a host.
+#[derive(Clone, Debug)]
+pub(super) struct Credentials {
+    pub(super) user: String,
+    pub(super) password: Option<Secret<String>>,
+    pub(super) fingerprint: Option<String>,
+}
+
+fn name(mac: &Mac) -> String {
+    format!("{}-bootstrap", mac.name_any())
+}
+
+fn text(secret: &KubeSecret, key: &str) -> Option<String> {
+    let bytes = &secret.data.as_ref()?.get(key)?.0;
+    let text = String::from_utf8(bytes.clone()).ok()?;
+    Some(text.trim_end_matches(['\r', '\n']).to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Whether a Secret may be about this host: one that does not say may.
+fn is_about(secret: &KubeSecret, server: &ServerId) -> bool {
+    secret.annotations().get(SERVER).is_none_or(|about| about == server.as_str())
+}
+
+/// The Secrets. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Secrets(pub(super) Client);
+
+impl Secrets {
+    fn api(&self, mac: &Mac) -> Api<KubeSecret> {
+        Api::namespaced(self.0.clone(), &mac.namespace().unwrap_or_default())
+    }
+
+    /// The credentials of this host; none if there are none, or only of another.
+    pub(super) async fn read(&self, mac: &Mac, server: &ServerId) -> Result<Option<Credentials>, Error> {
+        let secret = self.api(mac).get_opt(&name(mac)).await;
+        let secret = secret.map_err(Error::kube("read the bootstrap Secret"))?;
+        Ok(secret.filter(|secret| is_about(secret, server)).map(|secret| Credentials {
+            user: text(&secret, USERNAME).unwrap_or_else(|| DEFAULT_USER.to_owned()),
+            password: text(&secret, PASSWORD).map(Secret::new),
+            fingerprint: text(&secret, FINGERPRINT),
+        }))
+    }
+
+    /// Stores credentials that Scaleway told. A host key of an earlier installation goes with the old Secret.
+    pub(super) async fn store(
+        &self,
+        mac: &Mac,
+        server: &ServerId,
+        user: &str,
+        password: &Secret<String>,
+    ) -> Result<(), Error> {
+        let user = if user.is_empty() { DEFAULT_USER } else { user };
+        let data = BTreeMap::from([(PASSWORD, password.expose().as_str()), (USERNAME, user)]);
+        self.apply(mac, server, MANAGER, &data).await
+    }
+
+    /// Notes the key a host showed.
+    pub(super) async fn store_fingerprint(&self, mac: &Mac, server: &ServerId, fingerprint: &str) -> Result<(), Error> {
+        let data = BTreeMap::from([(FINGERPRINT, fingerprint)]);
+        self.apply(mac, server, "capi-scaleway-applesilicon-host-key", &data).await
+    }
+
+    /// Whether a person has put a password into the Secret that Scaleway does not tell any more.
+    pub(super) async fn has_password(&self, mac: &Mac, server: &ServerId) -> Result<bool, Error> {
+        let credentials = self.read(mac, server).await?;
+        Ok(credentials.is_some_and(|credentials| credentials.password.is_some()))
+    }
+
+    pub(super) async fn delete(&self, mac: &Mac) -> Result<(), Error> {
+        match self.api(mac).delete(&name(mac), &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(Error::kube("delete the bootstrap Secret")(error)),
+        }
+    }
+
+    async fn apply(
+        &self,
+        mac: &Mac,
+        server: &ServerId,
+        manager: &str,
+        data: &BTreeMap<&str, &str>,
+    ) -> Result<(), Error> {
+        let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let secret = KubeSecret {
+            metadata: ObjectMeta {
+                name: Some(name(mac)),
+                labels: Some(BTreeMap::from([
+                    own(labels::MANAGED_BY, labels::MANAGED_BY_CAPI),
+                    own(labels::MACHINE, &mac.name_any()),
+                ])),
+                annotations: Some(BTreeMap::from([own(SERVER, server.as_str())])),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: Mac::api_version(&()).into_owned(),
+                    kind: Mac::kind(&()).into_owned(),
+                    name: mac.name_any(),
+                    uid: mac.uid().unwrap_or_default(),
+                    ..OwnerReference::default()
+                }]),
+                ..ObjectMeta::default()
+            },
+            data: Some(
+                data.iter()
+                    .map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())))
+                    .collect(),
+            ),
+            ..KubeSecret::default()
+        };
+        let params = PatchParams::apply(manager).force();
+        let written = self.api(mac).patch(&name(mac), &params, &Patch::Apply(&secret)).await;
+        written.map(drop).map_err(Error::kube("write the bootstrap Secret"))
+    }
+}

@@ -1,0 +1,138 @@
+//! One call to Scaleway, as [`crate::flight`] asks for it.
+
+use jiff::Timestamp;
+use russet_api::events::apple_silicon as events;
+use russet_api::values::ServerId;
+use russet_controller::Outcome;
+use russet_scaleway::apple_silicon::Server;
+use tracing::{info, warn};
+
+use super::reconcile::NOW;
+use super::write::is_move_blocked;
+use super::{Context, Error, Mac};
+use crate::decide::Machine;
+use crate::flight::{Answer, Ask, Flight, HostCall, Plan};
+use crate::journal::{Journal, Step, Work, later};
+
+impl Context {
+    pub(super) async fn fly(&self, mac: &Mac, machine: &Machine, plan: Plan) -> Result<Outcome, Error> {
+        if !is_move_blocked(mac) {
+            self.block_move(mac).await?;
+            return Ok(NOW);
+        }
+        let begins = machine.journal.is_none();
+        let (step, work) = (plan.attempt.step, plan.journal.work.clone());
+        let rules = &self.parts.rules;
+        let send_by = later(later(plan.attempt.at, rules.send_within), self.parts.call_timeout);
+        let mut flight = Flight::new(plan, rules);
+        let mut live = mac.clone();
+        let mut failure = None;
+        loop {
+            match flight.ask(Timestamp::now()) {
+                Ask::Write(journal) => {
+                    let mut draft = self.draft(&live);
+                    draft.journal(Some(&journal));
+                    match self.write_draft(&live, draft).await {
+                        Ok(Some(written)) => {
+                            live = written;
+                            flight.wrote(true);
+                        }
+                        // The attempt has an id of its own, so there is always something to write.
+                        Ok(None) => flight.wrote(false),
+                        Err(error) => {
+                            failure = Some(error);
+                            flight.wrote(false);
+                        }
+                    }
+                }
+                Ask::Get(server) => {
+                    let sight = self.see(machine, &server).await;
+                    if let Err(error) = &sight {
+                        warn!(%server, %error, "the host could not be read right before a call; nothing is sent");
+                    }
+                    flight.got(sight.ok().map(|(sight, _)| sight).as_ref(), Timestamp::now());
+                }
+                Ask::Send(server, call) => {
+                    let answer = self.send(machine, &server, &call, send_by).await;
+                    info!(%server, ?call, ?answer, "called Scaleway");
+                    flight.answered(&answer, Timestamp::now());
+                }
+                Ask::Settle(journal) => {
+                    self.settle(&live, &flight.attempt().id, &journal).await?;
+                    flight.settled();
+                }
+                Ask::End => break,
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.tell_step(mac, machine, step, &work, begins).await;
+        Ok(NOW)
+    }
+
+    /// Sends a call once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
+    async fn send(&self, machine: &Machine, server: &ServerId, call: &HostCall, send_by: Timestamp) -> Answer {
+        let (zone, scaleway) = (&machine.zone, &self.parts.scaleway);
+        let exchange = async {
+            match call {
+                HostCall::Rename { to } => scaleway.rename_mac(zone, server, to).await,
+                HostCall::Reinstall { image } => scaleway.reinstall_mac(zone, server, image.as_ref()).await,
+                HostCall::Reboot => scaleway.reboot_mac(zone, server).await,
+            }
+        };
+        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
+        match tokio::time::timeout(left, exchange).await {
+            Ok(Ok(answer)) => self.done(machine, &answer),
+            Ok(Err(error)) => {
+                warn!(%server, %error, "Scaleway did not do as asked");
+                Answer::of_error(&error)
+            }
+            Err(_) => Answer::Unknown,
+        }
+    }
+
+    fn done(&self, machine: &Machine, server: &Server) -> Answer {
+        self.parts.inventories.observe(&machine.zone, server);
+        Answer::Done(server.status.clone())
+    }
+
+    /// Writes what became of an attempt, unless another attempt is stored by now.
+    async fn settle(&self, live: &Mac, attempt: &str, journal: &Journal) -> Result<(), Error> {
+        let mut live = live.clone();
+        loop {
+            let stored = live.status.as_ref().and_then(|status| status.intent.as_ref());
+            let stored = stored.and_then(|intent| Journal::try_from(intent).ok());
+            if stored.and_then(|journal| journal.attempt).is_none_or(|stored| stored.id != attempt) {
+                return Ok(());
+            }
+            let mut draft = self.draft(&live);
+            draft.journal(Some(journal));
+            match self.write_draft(&live, draft).await {
+                Err(error) if error.is_conflict() => match self.live(&live).await? {
+                    Some(newer) => live = newer,
+                    None => return Ok(()),
+                },
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    async fn tell_step(&self, mac: &Mac, machine: &Machine, step: Step, work: &Work, begins: bool) {
+        match (work, step) {
+            (Work::Release(_), Step::Mark) if begins && !machine.standing.deleting => {
+                let note = format!("setting up the host failed {} times; it goes back to its pool", machine.setup.attempts);
+                self.bad_news(mac, events::BOOTSTRAP_EXHAUSTED, note).await;
+            }
+            (Work::Release(_), Step::Mark) if begins => {
+                let note = "the host goes back to its pool; it is wiped first".to_owned();
+                self.good_news(mac, events::RELEASING, note).await;
+            }
+            (Work::Reboot, _) => {
+                let note = format!("setting up the host failed {} times; it is rebooted once", machine.setup.attempts);
+                self.bad_news(mac, events::REBOOTING_FOR_RECOVERY, note).await;
+            }
+            _ => {}
+        }
+    }
+}

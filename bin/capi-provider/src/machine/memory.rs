@@ -1,0 +1,115 @@
+//! What the controller remembers between reconciles. All of it can be lost: a restart repeats something harmless.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use super::Mac;
+
+/// A fleet's key is looked after this often while its machines take hosts.
+const KEY_FOR: Duration = Duration::from_mins(10);
+/// An egress Service is looked after this often.
+const EGRESS_FOR: Duration = Duration::from_hours(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Memory(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The version our last write of an object led to.
+    versions: HashMap<String, u64>,
+    /// Machines whose Node, identity and Secrets are gone.
+    cleaned: HashSet<String>,
+    keys: HashMap<String, Instant>,
+    egress: HashMap<String, Instant>,
+    /// What was last said about a machine in a dry run.
+    said: HashMap<String, String>,
+}
+
+impl Memory {
+    /// Notes a write of ours.
+    pub(super) fn wrote(&self, mac: &Mac) {
+        if let (Some(uid), Some(version)) = (mac.uid(), version(mac)) {
+            self.lock().versions.insert(uid, version);
+        }
+    }
+
+    /// Whether a cache shows this object as it was before our last write. The event of that write is on its way.
+    pub(super) fn is_stale(&self, mac: &Mac) -> bool {
+        let written = mac.uid().and_then(|uid| self.lock().versions.get(&uid).copied());
+        matches!((version(mac), written), (Some(seen), Some(written)) if seen < written)
+    }
+
+    pub(super) fn clean(&self, uid: &str) {
+        self.lock().cleaned.insert(uid.to_owned());
+    }
+
+    pub(super) fn is_clean(&self, uid: &str) -> bool {
+        self.lock().cleaned.contains(uid)
+    }
+
+    pub(super) fn has_key(&self, fleet: &str) -> bool {
+        self.lock().keys.get(fleet).is_some_and(|at| at.elapsed() < KEY_FOR)
+    }
+
+    pub(super) fn key_ensured(&self, fleet: &str) {
+        self.lock().keys.insert(fleet.to_owned(), Instant::now());
+    }
+
+    pub(super) fn has_egress(&self, uid: &str) -> bool {
+        self.lock().egress.get(uid).is_some_and(|at| at.elapsed() < EGRESS_FOR)
+    }
+
+    pub(super) fn egress_ensured(&self, uid: &str) {
+        self.lock().egress.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// Whether this is news about a machine.
+    pub(super) fn is_news(&self, uid: &str, text: &str) -> bool {
+        self.lock().said.insert(uid.to_owned(), text.to_owned()).as_deref() != Some(text)
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        let mut inner = self.lock();
+        inner.versions.remove(uid);
+        inner.cleaned.remove(uid);
+        inner.egress.remove(uid);
+        inner.said.remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Versions of one object grow; the API promises that they can be compared.
+fn version(mac: &Mac) -> Option<u64> {
+    mac.resource_version()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mac(version: &str) -> Mac {
+        let mut mac = Mac::new("m", Default::default());
+        mac.metadata.uid = Some("u".into());
+        mac.metadata.resource_version = Some(version.into());
+        mac
+    }
+
+    #[test]
+    fn a_cache_that_lags_behind_our_own_write_is_noticed() {
+        let memory = Memory::default();
+        assert!(!memory.is_stale(&mac("7")));
+        memory.wrote(&mac("9"));
+        assert!(memory.is_stale(&mac("7")));
+        assert!(!memory.is_stale(&mac("9")));
+        assert!(!memory.is_stale(&mac("10")), "somebody else wrote after us");
+        memory.forget("u");
+        assert!(!memory.is_stale(&mac("7")));
+    }
+}

@@ -1,0 +1,135 @@
+//! The composition: from settings to the components of a process.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use russet_api::groups::LEASE_CAPI_PROVIDER;
+use russet_controller::{About, Component, Manager};
+use russet_scaleway::{Client, Config, Context};
+
+use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
+use crate::claims_store::ClaimStore;
+use crate::config::Settings;
+use crate::inventory::{Inventories, Polling};
+use crate::machine::{self, Parts};
+use crate::metrics::ProviderMetrics;
+use crate::orphan_report::Report;
+use crate::registry::Registry;
+use crate::spend::Budget;
+
+/// What the process is.
+pub const ABOUT: About = About {
+    name: "capi-provider",
+    version: env!("CARGO_PKG_VERSION"),
+    lease: LEASE_CAPI_PROVIDER,
+};
+
+/// What can be exchanged: tests and later stages bring their own.
+pub struct Outside {
+    /// The Scaleway API.
+    pub scaleway: Config,
+    /// Who sets up hosts.
+    pub bootstrapper: Arc<dyn Bootstrapper>,
+    /// What a set-up needs.
+    pub services: Services,
+}
+
+impl std::fmt::Debug for Outside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outside").field("services", &self.services).finish_non_exhaustive()
+    }
+}
+
+/// Who sets up hosts, as the flags say.
+pub fn bootstrapper(settings: &Settings) -> anyhow::Result<Arc<dyn Bootstrapper>> {
+    Ok(match settings.bootstrap.host_bootstrap {
+        HostBootstrap::StandIn => {
+            let stand_in = StandIn::new(settings.bootstrap.stand_in_port);
+            Arc::new(stand_in.context("failed to set up the client of emulated Macs")?)
+        }
+    })
+}
+
+/// Everything that runs while the process leads.
+pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> anyhow::Result<Vec<Component>> {
+    let Outside {
+        scaleway: config,
+        bootstrapper,
+        services,
+    } = outside;
+    settings.rules.check(config.attempt_timeout)?;
+    let metrics = ProviderMetrics::new(manager.registry());
+    let context = Context {
+        observer: Arc::new(metrics.clone()),
+        ..Context::default()
+    };
+    let scaleway = Client::new(&config, context)?;
+    let registry = Registry::default();
+    let budget = Budget::new(settings.spend_cap);
+    let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
+    let claims = ClaimStore::new(manager.client(), &settings.secrets_namespace);
+    let pool = Pool::new(
+        usize::from(settings.bootstrap.max_concurrent_bootstraps),
+        settings.bootstrap.bootstrap_retry_interval,
+        registry.clone(),
+        metrics.clone(),
+    );
+    let report = Report {
+        client: manager.client(),
+        scope: manager.config().scope.clone(),
+        claims: claims.clone(),
+        inventories: inventories.clone(),
+        registry: registry.clone(),
+        default_pool: settings.default_pool.clone(),
+        project: config.project.clone(),
+        metrics: metrics.clone(),
+        interval: settings.orphan_interval,
+        patience: settings.rules.flight,
+        effects: settings.effects,
+    };
+    let polling = Polling {
+        period: settings.inventory_interval,
+        zones: settings.zones.clone(),
+        default_pool: settings.default_pool.clone(),
+    };
+    let machines = machine::component(
+        manager,
+        Parts {
+            scaleway,
+            call_timeout: config.attempt_timeout,
+            claims: claims.clone(),
+            inventories: inventories.clone(),
+            bootstrapper,
+            pool: pool.clone(),
+            services,
+            registry,
+            metrics,
+            rules: settings.rules.clone(),
+            default_pool: settings.default_pool.clone(),
+            budget,
+            effects: settings.effects,
+            watch_filter: settings.watch_filter.clone(),
+            concurrency: settings.concurrency,
+        },
+    );
+    let claims_check = manager.health().check("claims");
+    Ok(vec![
+        machines,
+        task("claims", move |stop| claims.run(claims_check, stop)),
+        task("inventory", move |stop| inventories.run(polling, stop)),
+        task("bootstrap-pool", move |stop| pool.run(stop)),
+        task("orphan-report", move |stop| report.run(stop)),
+    ])
+}
+
+/// A component that cannot fail.
+fn task<F, Fut>(name: &str, run: F) -> Component
+where
+    F: FnOnce(tokio_util::sync::CancellationToken) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    Component::new(name, move |stop| async move {
+        run(stop).await;
+        Ok::<(), std::convert::Infallible>(())
+    })
+}
