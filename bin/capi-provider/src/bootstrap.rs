@@ -169,10 +169,5 @@ pub trait Bootstrapper: Send + Sync + 'static {
     fn desired(&self, host: &HostFacts) -> HostConfigHash;
 
     /// Sets one up, from wherever it is; running it twice does no harm. Ends soon after `stop`.
-    fn run(
-        &self,
-        job: Job,
-        progress: Progress,
-        stop: CancellationToken,
-    ) -> BoxFuture<'static, Result<Done, Failed>>;
+    fn run(&self, job: Job, progress: Progress, stop: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>>;
 }

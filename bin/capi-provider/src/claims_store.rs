@@ -137,7 +137,11 @@ impl ClaimStore {
     /// Keeps the copy up to date until `stop`.
     pub async fn run(self, check: Check, stop: CancellationToken) {
         let config = watcher::Config::default().labels(&selector());
-        let mut events = std::pin::pin!(watcher(self.api.clone(), config).backoff(Pause::default()).into_stream());
+        let mut events = std::pin::pin!(
+            watcher(self.api.clone(), config)
+                .backoff(Pause::default())
+                .into_stream()
+        );
         let mut fresh = Claims::default();
         loop {
             let event = tokio::select! {
@@ -242,14 +246,23 @@ fn parse(lease: &Lease) -> Option<(ServerId, Claimed)> {
         namespace: text(NAMESPACE)?,
         name: text(NAME)?,
     };
-    Some((server, Claimed { holder, id: text(CLAIM)? }))
+    Some((
+        server,
+        Claimed {
+            holder,
+            id: text(CLAIM)?,
+        },
+    ))
 }
 
 fn add(claims: &mut Claims, lease: &Lease) {
     match parse(lease) {
         // Names are unique, so there is never a second one.
         Some((server, claim)) => drop(claims.take(server, claim.holder, claim.id)),
-        None => warn!(lease = lease.name_any(), "a claim cannot be read; remove it if its host is free"),
+        None => warn!(
+            lease = lease.name_any(),
+            "a claim cannot be read; remove it if its host is free"
+        ),
     }
 }
 
@@ -275,7 +288,11 @@ mod tests {
         };
         let server: ServerId = "2F1c-9".parse().unwrap();
         let lease = render(&server, &holder, "id-1", Timestamp::UNIX_EPOCH);
-        assert_eq!(lease.metadata.name.as_deref(), Some("mac-2f1c-9"), "names are lower case");
+        assert_eq!(
+            lease.metadata.name.as_deref(),
+            Some("mac-2f1c-9"),
+            "names are lower case"
+        );
         let text = serde_json::to_string(&lease).unwrap();
         let read: Lease = serde_json::from_str(&text).unwrap();
         let mut claims = Claims::default();

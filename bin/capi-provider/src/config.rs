@@ -65,7 +65,12 @@ pub struct ProviderArgs {
     pub machine_max_concurrent_reconciles: u16,
 
     /// Beginning of the names of hosts that machines without spec.adoptPoolPrefix may take.
-    #[arg(long, value_name = "PREFIX", env = "CAPI_DEFAULT_ADOPT_POOL_PREFIX", default_value = "")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "CAPI_DEFAULT_ADOPT_POOL_PREFIX",
+        default_value = ""
+    )]
     pub default_adopt_pool_prefix: String,
 
     /// Time between two lists of the Macs of a zone.
@@ -89,11 +94,21 @@ pub struct ProviderArgs {
     pub call_flight_time: Duration,
 
     /// Beginning of the names of orphans that may be wiped and put back into a pool. Empty: they are only reported.
-    #[arg(long, value_name = "PREFIX", env = "CAPI_ORPHAN_RECLAIM_CLAIM_NAME_PREFIX", default_value = "")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        env = "CAPI_ORPHAN_RECLAIM_CLAIM_NAME_PREFIX",
+        default_value = ""
+    )]
     pub orphan_reclaim_claim_name_prefix: String,
 
     /// Zones that are looked through for orphans besides those of machines, separated by commas.
-    #[arg(long, value_name = "ZONES", env = "CAPI_ORPHAN_RECLAIM_ZONES", default_value = "fr-par-1")]
+    #[arg(
+        long,
+        value_name = "ZONES",
+        env = "CAPI_ORPHAN_RECLAIM_ZONES",
+        default_value = "fr-par-1"
+    )]
     pub orphan_reclaim_zones: String,
 
     /// How often orphans are looked for.
@@ -159,7 +174,10 @@ impl Settings {
         let pool = provider.default_adopt_pool_prefix.trim();
         let default_pool = (!pool.is_empty()).then(|| PoolPrefix::try_from(pool)).transpose();
         let zones = provider.orphan_reclaim_zones.split(',').map(str::trim);
-        let zones = zones.filter(|zone| !zone.is_empty()).map(Zone::try_from).collect::<Result<_, _>>();
+        let zones = zones
+            .filter(|zone| !zone.is_empty())
+            .map(Zone::try_from)
+            .collect::<Result<_, _>>();
         let cap = provider.max_hourly_spend;
         if !cap.is_finite() || cap < 0.0 {
             return Err(Error::Spend(cap));
@@ -176,7 +194,11 @@ impl Settings {
         Ok(Self {
             secrets_namespace: provider.secrets_namespace,
             watch_filter: provider.watch_filter.filter(|value| !value.is_empty()),
-            effects: if provider.dry_run { Effects::DryRun } else { Effects::Real },
+            effects: if provider.dry_run {
+                Effects::DryRun
+            } else {
+                Effects::Real
+            },
             concurrency: provider.machine_max_concurrent_reconciles,
             default_pool: default_pool.map_err(value("default-adopt-pool-prefix"))?,
             inventory_interval: provider.inventory_interval,
@@ -210,7 +232,9 @@ mod tests {
 
     fn settings(args: &[&str]) -> Result<Settings, Error> {
         let args = ["capi-provider"].iter().chain(args);
-        let Cli { provider, bootstrap, .. } = Cli::try_parse_from(args).unwrap();
+        let Cli {
+            provider, bootstrap, ..
+        } = Cli::try_parse_from(args).unwrap();
         Settings::from_args(provider, bootstrap)
     }
 

@@ -46,8 +46,8 @@ use crate::registry::{Key, Registry};
 use crate::rules::Rules;
 use crate::spend::Budget;
 
-pub use error::Error;
 use credentials::Secrets;
+pub use error::Error;
 use memory::Memory;
 
 /// The kind, under a name that fits in a line.
@@ -102,7 +102,9 @@ pub struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("Parts")
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,8 +134,11 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         concurrency: parts.concurrency,
         ..manager.environment()
     };
-    let mut runner: Runner<Mac> =
-        Runner::new("apple-silicon-machine", environment, &selection(parts.watch_filter.as_deref()));
+    let mut runner: Runner<Mac> = Runner::new(
+        "apple-silicon-machine",
+        environment,
+        &selection(parts.watch_filter.as_deref()),
+    );
     let machines = runner.watches(&watcher::Config::default(), ours);
     let registry = parts.registry.clone();
     let clusters = runner.watches(&watcher::Config::default(), move |cluster: &capi::Cluster| {

@@ -50,7 +50,9 @@ pub struct Report {
 
 impl std::fmt::Debug for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Report").field("interval", &self.interval).finish_non_exhaustive()
+        f.debug_struct("Report")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
     }
 }
 

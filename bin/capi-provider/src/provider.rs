@@ -36,7 +36,9 @@ pub struct Outside {
 
 impl std::fmt::Debug for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outside").field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("Outside")
+            .field("services", &self.services)
+            .finish_non_exhaustive()
     }
 }
 

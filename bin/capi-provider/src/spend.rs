@@ -87,7 +87,10 @@ impl Budget {
 fn hosts(inventories: &Inventories) -> impl Iterator<Item = (Zone, String, russet_api::values::ServerId)> {
     inventories.all().into_iter().flat_map(|(zone, cell)| {
         let state = cell.read();
-        let hosts = state.inventory().map(|inventory| inventory.hosts.as_slice()).unwrap_or_default();
+        let hosts = state
+            .inventory()
+            .map(|inventory| inventory.hosts.as_slice())
+            .unwrap_or_default();
         hosts
             .iter()
             .map(|host| (zone.clone(), host.type_.clone(), host.id.clone()))

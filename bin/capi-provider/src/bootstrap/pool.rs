@@ -73,14 +73,9 @@ struct Place {
 }
 
 enum What {
-    Running {
-        stop: CancellationToken,
-        told: Instant,
-    },
+    Running { stop: CancellationToken, told: Instant },
     Ended(Arc<Result<Done, Trouble>>),
-    Resting {
-        until: Instant,
-    },
+    Resting { until: Instant },
 }
 
 struct Task {
@@ -369,7 +364,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_result_stays_until_it_was_written_down_and_a_failure_rests() {
         let pool = pool(1);
         let stop = CancellationToken::new();
@@ -384,15 +379,21 @@ mod tests {
         pool.start("u1", &key("u1"), &server("a"), Vec::new(), fail);
         let result = until_ended(&pool, "u1", "a").await;
         assert!(matches!(&*result, Err(Trouble::Host(_))));
-        assert!(matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Ended(..)), "not lost by looking");
+        assert!(
+            matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Ended(..)),
+            "not lost by looking"
+        );
         pool.acknowledge("u1", None);
         assert!(matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Resting(_)));
-        assert!(matches!(pool.seat("u1", &key("u1"), &server("b")), Seat::Free), "another host does not rest");
+        assert!(
+            matches!(pool.seat("u1", &key("u1"), &server("b")), Seat::Free),
+            "another host does not rest"
+        );
         stop.cancel();
         running.await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_pool_is_bounded_and_what_is_forgotten_ends() {
         let pool = pool(1);
         let stop = CancellationToken::new();

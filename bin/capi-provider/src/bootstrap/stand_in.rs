@@ -90,13 +90,17 @@ impl StandIn {
             };
             match answer {
                 Ok(None) => asked = true,
-                Ok(Some(state)) if state.phase == "joined" && state.hash == job.hash.as_str() => return Ok(Done::default()),
+                Ok(Some(state)) if state.phase == "joined" && state.hash == job.hash.as_str() => {
+                    return Ok(Done::default());
+                }
                 Ok(Some(state)) if state.phase == "failed" => return Err(fail(state.message)),
                 // It was restarted and remembers nothing.
                 Ok(Some(state)) if state.phase == "idle" => asked = false,
                 Ok(Some(_)) => {}
                 Err(Refusal::Login) => {
-                    return Err(fail("the host refuses the password; it was installed again meanwhile".to_owned()));
+                    return Err(fail(
+                        "the host refuses the password; it was installed again meanwhile".to_owned(),
+                    ));
                 }
                 Err(Refusal::Answer(status)) => return Err(fail(format!("the host answers {status}"))),
                 Err(Refusal::Silent(why)) if Instant::now() >= deadline => {
@@ -171,12 +175,7 @@ impl Bootstrapper for StandIn {
         HostConfigHash::new(hex)
     }
 
-    fn run(
-        &self,
-        job: Job,
-        progress: Progress,
-        stop: CancellationToken,
-    ) -> BoxFuture<'static, Result<Done, Failed>> {
+    fn run(&self, job: Job, progress: Progress, stop: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>> {
         let this = self.clone();
         Box::pin(async move {
             progress.step(STEP, StepState::Running, None);

@@ -11,11 +11,21 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct HostArgs {
     /// The tart-kubelet for Macs.
-    #[arg(long, value_name = "FILE", env = "CAPI_TARTKUBELET_BINARY_PATH", default_value = "/opt/tart-kubelet/tart-kubelet-darwin-arm64")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAPI_TARTKUBELET_BINARY_PATH",
+        default_value = "/opt/tart-kubelet/tart-kubelet-darwin-arm64"
+    )]
     pub tartkubelet_binary_path: PathBuf,
 
     /// The Tart release for Macs.
-    #[arg(long, value_name = "FILE", env = "CAPI_TART_TARBALL_PATH", default_value = "/opt/tart/tart.tar.gz")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAPI_TART_TARBALL_PATH",
+        default_value = "/opt/tart/tart.tar.gz"
+    )]
     pub tart_tarball_path: PathBuf,
 
     /// tailscale and tailscaled for Macs, as a tar.gz. Empty: hosts are not on the tailnet.
@@ -23,7 +33,12 @@ pub struct HostArgs {
     pub tailscale_binaries_path: String,
 
     /// node_exporter for Macs. Empty: none.
-    #[arg(long, value_name = "FILE", env = "CAPI_NODE_EXPORTER_BINARY_PATH", default_value = "")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CAPI_NODE_EXPORTER_BINARY_PATH",
+        default_value = ""
+    )]
     pub node_exporter_binary_path: String,
 
     /// The log shipper for Macs. Empty: none.
@@ -39,7 +54,12 @@ pub struct HostArgs {
     pub log_ship_env: String,
 
     /// Secret with the tailnet key, under auth-key. Empty: hosts are not on the tailnet.
-    #[arg(long, value_name = "NAME", env = "CAPI_TAILSCALE_AUTH_KEY_SECRET_NAME", default_value = "")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CAPI_TAILSCALE_AUTH_KEY_SECRET_NAME",
+        default_value = ""
+    )]
     pub tailscale_auth_key_secret_name: String,
 
     /// Tags of hosts on the tailnet, separated by commas.
@@ -99,6 +119,11 @@ pub struct HostArgs {
     pub fleet_spread_deployment: String,
 
     /// Its namespace; by default that of --secrets-namespace.
-    #[arg(long, value_name = "NAMESPACE", env = "CAPI_FLEET_SPREAD_NAMESPACE", default_value = "")]
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        env = "CAPI_FLEET_SPREAD_NAMESPACE",
+        default_value = ""
+    )]
     pub fleet_spread_namespace: String,
 }

@@ -27,7 +27,10 @@ pub fn lenient(command: &Command, args: impl IntoIterator<Item = OsString>) -> (
                 let spelt = arg.to_string_lossy();
                 kept.push(format!("--{}", spelt.trim_start_matches('-')).into());
                 // Its value may begin with a dash, and is not to be taken for a flag.
-                if *takes_value && !has_value && let Some(value) = args.next() {
+                if *takes_value
+                    && !has_value
+                    && let Some(value) = args.next()
+                {
                     kept.push(value);
                 }
             }
@@ -51,7 +54,10 @@ fn known(command: &Command) -> BTreeMap<String, bool> {
         let takes_value = arg.get_action().takes_values()
             && arg.get_num_args().is_none_or(|range| range.min_values() > 0)
             && !arg.is_require_equals_set();
-        let names = arg.get_long().into_iter().chain(arg.get_all_aliases().unwrap_or_default());
+        let names = arg
+            .get_long()
+            .into_iter()
+            .chain(arg.get_all_aliases().unwrap_or_default());
         for name in names {
             known.insert(name.to_owned(), takes_value);
         }
@@ -62,7 +68,9 @@ fn known(command: &Command) -> BTreeMap<String, bool> {
 /// The name of a long flag, and whether its value is part of the same word.
 fn flag(arg: &OsStr) -> Option<(String, bool)> {
     let text = arg.to_string_lossy();
-    let name = text.strip_prefix("--").or_else(|| text.strip_prefix('-').filter(|rest| rest.len() > 1))?;
+    let name = text
+        .strip_prefix("--")
+        .or_else(|| text.strip_prefix('-').filter(|rest| rest.len() > 1))?;
     if name.starts_with(|first: char| !first.is_ascii_alphabetic()) {
         return None;
     }
@@ -83,7 +91,10 @@ mod tests {
         let words = std::iter::once(&"capi-provider").chain(args).map(OsString::from);
         let (kept, ignored) = lenient(&Cli::command(), words);
         let kept = kept.into_iter().map(|word| word.into_string().unwrap());
-        (kept.skip(1).collect(), ignored.into_iter().map(|Ignored(name)| name).collect())
+        (
+            kept.skip(1).collect(),
+            ignored.into_iter().map(|Ignored(name)| name).collect(),
+        )
     }
 
     #[test]
@@ -112,7 +123,10 @@ mod tests {
     #[test]
     fn a_switch_does_not_swallow_the_flag_after_it() {
         let (kept, _) = split(&["--leader-elect", "--dry-run", "--namespace", "a", "--watch-namespace=b"]);
-        assert_eq!(kept, ["--leader-elect", "--dry-run", "--namespace", "a", "--watch-namespace=b"]);
+        assert_eq!(
+            kept,
+            ["--leader-elect", "--dry-run", "--namespace", "a", "--watch-namespace=b"]
+        );
         let cli = Cli::try_parse_from(std::iter::once("x".to_owned()).chain(kept)).unwrap();
         assert!(cli.provider.dry_run && cli.common.leader_elect);
         assert_eq!(cli.common.namespaces, ["a", "b"]);

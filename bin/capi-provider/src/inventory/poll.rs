@@ -60,7 +60,9 @@ impl Inventories {
                     warn!(%zone, %error, "the Macs of a zone could not be listed");
                     continue;
                 }
-                self.0.metrics.hosts(&zone, &cell.read().inventory, &self.pools(&polling));
+                self.0
+                    .metrics
+                    .hosts(&zone, &cell.read().inventory, &self.pools(&polling));
                 self.0.budget.show(&self, &self.0.metrics);
                 if stock_at.get(&zone).is_none_or(|at| at.elapsed() >= STOCK_EVERY) {
                     stock_at.insert(zone.clone(), Instant::now());
@@ -156,7 +158,13 @@ fn take(state: &mut ZoneState, hosts: Vec<Host>, begun: Instant, now: Timestamp)
         .map(|host| host.id.clone())
         .collect();
     let here: BTreeSet<&ServerId> = state.inventory.hosts.iter().map(|host| &host.id).collect();
-    changed.extend(old.hosts.iter().map(|host| &host.id).filter(|id| !here.contains(id)).cloned());
+    changed.extend(
+        old.hosts
+            .iter()
+            .map(|host| &host.id)
+            .filter(|id| !here.contains(id))
+            .cloned(),
+    );
     let waiting = if first || !changed.is_empty() {
         std::mem::take(&mut state.waiting)
     } else {
@@ -205,12 +213,20 @@ mod tests {
         state.waiting = waiting();
         let list = || vec![host("a", "pool-1"), host("b", "mac-1")];
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(take(&mut state, list(), Instant::now(), now).waiting, waiting(), "the first list");
+        assert_eq!(
+            take(&mut state, list(), Instant::now(), now).waiting,
+            waiting(),
+            "the first list"
+        );
         state.waiting = waiting();
         assert_eq!(take(&mut state, list(), Instant::now(), now), Woken::default());
         let woken = take(&mut state, vec![host("a", "pool-1")], Instant::now(), now);
         assert_eq!(woken.waiting, waiting());
-        assert_eq!(woken.changed, BTreeSet::from(["b".parse().unwrap()]), "a host that is gone");
+        assert_eq!(
+            woken.changed,
+            BTreeSet::from(["b".parse().unwrap()]),
+            "a host that is gone"
+        );
     }
 
     #[tokio::test]
@@ -224,7 +240,12 @@ mod tests {
         state.observed.insert(seen.id.clone(), (Instant::now(), seen));
         take(&mut state, vec![host("a", "pool-1")], begun, now);
         assert_eq!(names(&state), ["mac-1"]);
-        take(&mut state, vec![host("a", "pool-2")], Instant::now() + Duration::from_secs(1), now);
+        take(
+            &mut state,
+            vec![host("a", "pool-2")],
+            Instant::now() + Duration::from_secs(1),
+            now,
+        );
         assert_eq!(names(&state), ["pool-2"], "a later one counts");
     }
 }

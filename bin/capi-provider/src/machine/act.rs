@@ -48,7 +48,8 @@ impl Context {
                 self.write_draft(mac, draft).await?;
             }
             Action::SetProviderId(server) => {
-                self.set_provider_id(mac, &provider_id(machine, &server).to_string()).await?;
+                self.set_provider_id(mac, &provider_id(machine, &server).to_string())
+                    .await?;
             }
             Action::MarkProvisioned => self.mark_provisioned(mac).await?,
             Action::ForgetHost => {
@@ -69,13 +70,7 @@ impl Context {
         Ok(Outcome::After(Duration::from_secs(1)))
     }
 
-    async fn take_claim(
-        &self,
-        mac: &Mac,
-        machine: &Machine,
-        server: &ServerId,
-        id: &str,
-    ) -> Result<Outcome, Error> {
+    async fn take_claim(&self, mac: &Mac, machine: &Machine, server: &ServerId, id: &str) -> Result<Outcome, Error> {
         // Only a machine that has no host spends more than before.
         let adopting = machine.server.is_none() && machine.provider_server.is_none();
         let counted = self.parts.budget.counting().await;
@@ -100,7 +95,9 @@ impl Context {
 
     /// Whether another host may be taken into use; else what to say.
     fn afford(&self, machine: &Machine, wanted: &Wanted) -> Result<(), Report> {
-        let Some(claims) = self.parts.claims.copy() else { return Ok(()) };
+        let Some(claims) = self.parts.claims.copy() else {
+            return Ok(());
+        };
         let verdict = self
             .parts
             .budget
@@ -153,7 +150,9 @@ impl Context {
         if let Ok(wanted) = &machine.wanted {
             self.afford(machine, wanted)?;
         }
-        let Some(keys) = &self.parts.services.keys else { return Ok(()) };
+        let Some(keys) = &self.parts.services.keys else {
+            return Ok(());
+        };
         let group = key_group(mac);
         if self.memory.has_key(&group) {
             return Ok(());
@@ -175,7 +174,10 @@ impl Context {
 
     /// Says how the return of a host ended.
     async fn tell_end(&self, mac: &Mac, machine: &Machine, journal: &Journal) {
-        let releasing = matches!(machine.journal.as_ref().map(|before| &before.work), Some(Work::Release(_)));
+        let releasing = matches!(
+            machine.journal.as_ref().map(|before| &before.work),
+            Some(Work::Release(_))
+        );
         if !matches!(journal.work, Work::Over) || (machine.journal.is_some() && !releasing) {
             return;
         }
@@ -246,7 +248,9 @@ impl Context {
 
     async fn mark_provisioned(&self, mac: &Mac) -> Result<(), Error> {
         let mut draft = self.draft(mac);
-        draft.status.initialization = Some(MachineInitialization { provisioned: Some(true) });
+        draft.status.initialization = Some(MachineInitialization {
+            provisioned: Some(true),
+        });
         draft.status.ready = Some(true);
         draft.status.phase = Some(Phase::Ready);
         draft.condition(Condition::new(types::PROVISIONED, true, reasons::READY));

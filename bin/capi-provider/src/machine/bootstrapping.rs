@@ -82,7 +82,9 @@ impl Context {
     async fn start(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<Outcome, Error> {
         let steps = mac.status.clone().unwrap_or_default().steps;
         let work = self.work(mac, machine, host);
-        self.parts.pool.start(&machine.holder.uid, &key(mac), &host.id, steps, work);
+        self.parts
+            .pool
+            .start(&machine.holder.uid, &key(mac), &host.id, steps, work);
         if machine.setup.attempts == 0 {
             let note = format!("setting up host {}", host.id);
             self.good_news(mac, events::BOOTSTRAPPING, note).await;
@@ -148,7 +150,8 @@ impl Context {
         draft.condition(Condition::new(types::BOOTSTRAPPED, true, reasons::READY));
         self.write_draft(mac, draft).await?;
         self.parts.pool.acknowledge(&machine.holder.uid, None);
-        self.good_news(mac, events::BOOTSTRAPPED, format!("host {} is set up", host.id)).await;
+        self.good_news(mac, events::BOOTSTRAPPED, format!("host {} is set up", host.id))
+            .await;
         Ok(NOW)
     }
 
@@ -244,7 +247,8 @@ async fn prepare(
         (Some(_), None) => {
             return Err(Problem {
                 reason: reasons::apple_silicon::GH_RUNNER_REGISTRATION_TOKEN_UNAVAILABLE,
-                message: "spec.ghActionsRunner is set, but this provider was built without GitHub; remove it".to_owned(),
+                message: "spec.ghActionsRunner is set, but this provider was built without GitHub; remove it"
+                    .to_owned(),
                 retry: LOOK_AGAIN * 5,
             });
         }
@@ -286,7 +290,9 @@ fn node_labels(facts: &HostFacts) -> BTreeMap<String, String> {
     if let Some(fleet) = &facts.fleet {
         all.push((labels::FLEET, fleet));
     }
-    all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    all.into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Ordinary Pods stay away; the second goes when core has put the labels of the Machine on the Node.
@@ -297,5 +303,8 @@ fn node_taints() -> Vec<Taint> {
         effect: taints::NO_SCHEDULE.to_owned(),
         time_added: None,
     };
-    vec![taint(taints::MACOS, Some(taints::TRUE)), taint(taints::UNINITIALIZED, None)]
+    vec![
+        taint(taints::MACOS, Some(taints::TRUE)),
+        taint(taints::UNINITIALIZED, None),
+    ]
 }

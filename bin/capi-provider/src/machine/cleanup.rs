@@ -76,6 +76,8 @@ impl Context {
     /// Whether this machine had the host of a provider id.
     fn had(&self, mac: &Mac, provider_id: &str) -> bool {
         let server = provider_id.rsplit('/').next();
-        mac.status.as_ref().is_some_and(|status| status.server_id.as_deref() == server)
+        mac.status
+            .as_ref()
+            .is_some_and(|status| status.server_id.as_deref() == server)
     }
 }

@@ -43,7 +43,10 @@ fn text(secret: &KubeSecret, key: &str) -> Option<String> {
 
 /// Whether a Secret may be about this host: one that does not say may.
 fn is_about(secret: &KubeSecret, server: &ServerId) -> bool {
-    secret.annotations().get(SERVER).is_none_or(|about| about == server.as_str())
+    secret
+        .annotations()
+        .get(SERVER)
+        .is_none_or(|about| about == server.as_str())
 }
 
 /// The Secrets. Cheap to clone.
@@ -59,11 +62,13 @@ impl Secrets {
     pub(super) async fn read(&self, mac: &Mac, server: &ServerId) -> Result<Option<Credentials>, Error> {
         let secret = self.api(mac).get_opt(&name(mac)).await;
         let secret = secret.map_err(Error::kube("read the bootstrap Secret"))?;
-        Ok(secret.filter(|secret| is_about(secret, server)).map(|secret| Credentials {
-            user: text(&secret, USERNAME).unwrap_or_else(|| DEFAULT_USER.to_owned()),
-            password: text(&secret, PASSWORD).map(Secret::new),
-            fingerprint: text(&secret, FINGERPRINT),
-        }))
+        Ok(secret
+            .filter(|secret| is_about(secret, server))
+            .map(|secret| Credentials {
+                user: text(&secret, USERNAME).unwrap_or_else(|| DEFAULT_USER.to_owned()),
+                password: text(&secret, PASSWORD).map(Secret::new),
+                fingerprint: text(&secret, FINGERPRINT),
+            }))
     }
 
     /// Stores credentials that Scaleway told. A host key of an earlier installation goes with the old Secret.
@@ -82,7 +87,8 @@ impl Secrets {
     /// Notes the key a host showed.
     pub(super) async fn store_fingerprint(&self, mac: &Mac, server: &ServerId, fingerprint: &str) -> Result<(), Error> {
         let data = BTreeMap::from([(FINGERPRINT, fingerprint)]);
-        self.apply(mac, server, "capi-scaleway-applesilicon-host-key", &data).await
+        self.apply(mac, server, "capi-scaleway-applesilicon-host-key", &data)
+            .await
     }
 
     /// Whether a person has put a password into the Secret that Scaleway does not tell any more.

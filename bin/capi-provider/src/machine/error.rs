@@ -14,7 +14,9 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The API server forgets what is being done to a host.
-    #[error("the API server does not store status.intent; upgrade the CRDs (chart russet-crds) before anything is done to a host")]
+    #[error(
+        "the API server does not store status.intent; upgrade the CRDs (chart russet-crds) before anything is done to a host"
+    )]
     Pruned,
     /// An object that cannot be rendered, which is a bug.
     #[error("failed to render {what}")]

@@ -103,7 +103,10 @@ impl Context {
         loop {
             let stored = live.status.as_ref().and_then(|status| status.intent.as_ref());
             let stored = stored.and_then(|intent| Journal::try_from(intent).ok());
-            if stored.and_then(|journal| journal.attempt).is_none_or(|stored| stored.id != attempt) {
+            if stored
+                .and_then(|journal| journal.attempt)
+                .is_none_or(|stored| stored.id != attempt)
+            {
                 return Ok(());
             }
             let mut draft = self.draft(&live);
@@ -121,7 +124,10 @@ impl Context {
     async fn tell_step(&self, mac: &Mac, machine: &Machine, step: Step, work: &Work, begins: bool) {
         match (work, step) {
             (Work::Release(_), Step::Mark) if begins && !machine.standing.deleting => {
-                let note = format!("setting up the host failed {} times; it goes back to its pool", machine.setup.attempts);
+                let note = format!(
+                    "setting up the host failed {} times; it goes back to its pool",
+                    machine.setup.attempts
+                );
                 self.bad_news(mac, events::BOOTSTRAP_EXHAUSTED, note).await;
             }
             (Work::Release(_), Step::Mark) if begins => {
@@ -129,7 +135,10 @@ impl Context {
                 self.good_news(mac, events::RELEASING, note).await;
             }
             (Work::Reboot, _) => {
-                let note = format!("setting up the host failed {} times; it is rebooted once", machine.setup.attempts);
+                let note = format!(
+                    "setting up the host failed {} times; it is rebooted once",
+                    machine.setup.attempts
+                );
                 self.bad_news(mac, events::REBOOTING_FOR_RECOVERY, note).await;
             }
             _ => {}

@@ -72,7 +72,11 @@ impl Context {
                 Err(error) => return Ok(Looked::Trouble(Box::new(error))),
             },
             Need::Images => {
-                let type_ = machine.wanted.as_ref().map(|wanted| wanted.type_.clone()).unwrap_or_default();
+                let type_ = machine
+                    .wanted
+                    .as_ref()
+                    .map(|wanted| wanted.type_.clone())
+                    .unwrap_or_default();
                 // The hardware of the host decides what it can run, whatever the spec says by now.
                 let type_ = match &sights.host {
                     Some(Sight::There(host)) => host.type_.clone(),

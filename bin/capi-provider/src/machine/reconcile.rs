@@ -47,7 +47,9 @@ impl Context {
                 return self.rest_unreadable(mac, &unreadable).await;
             }
         };
-        self.parts.registry.note(&view::key(mac), view::ties(mac, &machine, &around));
+        self.parts
+            .registry
+            .note(&view::key(mac), view::ties(mac, &machine, &around));
         if machine.standing.deleting {
             // Nobody has use for it any more, and a host that is wiped should not be worked on.
             self.parts.pool.forget(&uid);
@@ -116,7 +118,10 @@ impl Context {
             Decision::Act(Action::RecordHost(host)) => format!("would note host {} ({})", host.id, host.name),
             Decision::Act(action) => format!("would do: {action:?}"),
             Decision::Fly(plan) => format!("would call Scaleway for {}: {:?}", plan.journal.server, plan.call),
-            Decision::Rest(situation) => format!("would wait: {}", situation.report(false).condition.message.unwrap_or_default()),
+            Decision::Rest(situation) => format!(
+                "would wait: {}",
+                situation.report(false).condition.message.unwrap_or_default()
+            ),
             Decision::Look(need) => format!("would look at {need:?}"),
         };
         // Ids are drawn anew each time and would make news of everything.
@@ -125,7 +130,10 @@ impl Context {
             Decision::Fly(plan) => format!("{} {:?}", plan.journal.server, plan.attempt.step),
             _ => text.clone(),
         };
-        if self.memory.is_news(mac.metadata.uid.as_deref().unwrap_or_default(), &stable) {
+        if self
+            .memory
+            .is_news(mac.metadata.uid.as_deref().unwrap_or_default(), &stable)
+        {
             info!(dry_run = true, "{text}");
         }
         Outcome::After(Duration::from_mins(1))

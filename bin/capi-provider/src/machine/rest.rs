@@ -112,7 +112,9 @@ impl Context {
     }
 
     async fn keep_egress(&self, mac: &Mac, machine: &Machine) {
-        let Some(egress) = &self.parts.services.egress else { return };
+        let Some(egress) = &self.parts.services.egress else {
+            return;
+        };
         let holder = &machine.holder;
         if self.memory.has_egress(&holder.uid) {
             return;

@@ -46,8 +46,16 @@ impl Draft {
                 "a host is marked as taken; it is used when nobody else has marked it for a while",
             ),
             Work::Release(_) => (
-                if self.deleting { Phase::Deleting } else { Phase::Adopting },
-                if self.deleting { types::DELETING } else { types::PROVISIONED },
+                if self.deleting {
+                    Phase::Deleting
+                } else {
+                    Phase::Adopting
+                },
+                if self.deleting {
+                    types::DELETING
+                } else {
+                    types::PROVISIONED
+                },
                 more_reasons::WIPING,
                 "the host is being wiped before it goes back to its pool; this takes 5 to 15 minutes",
             ),
@@ -126,7 +134,6 @@ fn ready(status: &Status, deleting: bool) -> Condition {
     Condition::new(types::READY, true, reasons::READY)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +177,11 @@ mod tests {
             draft.condition(Condition::new(types::PROVISIONED, true, "Ready"));
             let status = draft.finish();
             if object.status.is_some() {
-                assert_eq!(object.status.as_ref(), Some(&status), "a serving machine costs no write");
+                assert_eq!(
+                    object.status.as_ref(),
+                    Some(&status),
+                    "a serving machine costs no write"
+                );
             }
             object.status = Some(status);
         }

@@ -102,7 +102,10 @@ pub(super) fn view(
             credentials: stored || bootstrapped,
             bootstrapped,
             provisioned: status.initialization.is_some_and(|init| init.provisioned == Some(true)),
-            attempts: status.bootstrap_attempts.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            attempts: status
+                .bootstrap_attempts
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(0),
             rebooted: status.bootstrap_reboot_issued == Some(true),
         },
     })
@@ -135,11 +138,18 @@ fn zone(mac: &Mac, around: &Around) -> (Zone, Option<SpecProblem>) {
     let chosen = match mac.spec.provider_id() {
         Ok(Some(id)) => return (id.zone().clone(), None),
         Ok(None) => {
-            let domain = around.machine.as_ref().and_then(|machine| machine.spec.failure_domain.as_deref());
+            let domain = around
+                .machine
+                .as_ref()
+                .and_then(|machine| machine.spec.failure_domain.as_deref());
             match domain.filter(|domain| !domain.is_empty()) {
-                Some(domain) => Zone::try_from(domain)
-                    .map_err(|error| field(format!("spec.failureDomain of the Machine: {error}"))),
-                None => mac.spec.zone_or_default().map_err(|error| field(format!("spec.zone: {error}"))),
+                Some(domain) => {
+                    Zone::try_from(domain).map_err(|error| field(format!("spec.failureDomain of the Machine: {error}")))
+                }
+                None => mac
+                    .spec
+                    .zone_or_default()
+                    .map_err(|error| field(format!("spec.zone: {error}"))),
             }
         }
         Err(error) => Err(field(format!("spec.providerID: {error}"))),
@@ -155,7 +165,10 @@ fn wanted(mac: &Mac, default_pool: Option<&PoolPrefix>) -> Result<Wanted, SpecPr
     let field = |name: &str, error: russet_api::values::Invalid| SpecProblem::Field {
         why: format!("spec.{name}: {error}"),
     };
-    let pool = mac.spec.adopt_pool_prefix().map_err(|error| field("adoptPoolPrefix", error))?;
+    let pool = mac
+        .spec
+        .adopt_pool_prefix()
+        .map_err(|error| field("adoptPoolPrefix", error))?;
     mac.spec.fleet_name().map_err(|error| field("fleetName", error))?;
     Ok(Wanted {
         type_: mac.spec.type_or_default().to_owned(),
@@ -166,7 +179,10 @@ fn wanted(mac: &Mac, default_pool: Option<&PoolPrefix>) -> Result<Wanted, SpecPr
 
 fn standing(mac: &Mac, around: &Around, cleaned_up: bool) -> Standing {
     let annotated = |key: &str| mac.annotations().contains_key(key);
-    let data = around.machine.as_ref().and_then(|machine| machine.spec.bootstrap.data_secret_name.as_ref());
+    let data = around
+        .machine
+        .as_ref()
+        .and_then(|machine| machine.spec.bootstrap.data_secret_name.as_ref());
     Standing {
         paused: annotated(PAUSED) || around.cluster.as_ref().is_some_and(capi::Cluster::is_paused),
         deleting: mac.metadata.deletion_timestamp.is_some(),

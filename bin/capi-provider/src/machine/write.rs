@@ -48,7 +48,12 @@ impl Context {
             .await
             .map_err(Error::kube("write the status of the machine"))?;
         self.memory.wrote(&written);
-        let stored = written.status.as_ref().map(serde_json::to_value).transpose().map_err(render)?;
+        let stored = written
+            .status
+            .as_ref()
+            .map(serde_json::to_value)
+            .transpose()
+            .map_err(render)?;
         let intent = |status: &Value| status.get("intent").cloned();
         if stored.as_ref().and_then(intent) != intent(&after) {
             return Err(Error::Pruned);

@@ -1,0 +1,133 @@
+//! A bootstrapper that makes a Node, as a host that joins would.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use russet_api::machine::StepState;
+use russet_capi_provider::bootstrap::{Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Progress};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Clone, Default)]
+pub(crate) struct Joiner {
+    client: Option<Client>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    failures: u32,
+    jobs: Vec<Seen>,
+}
+
+/// What a job brought along.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) provider_id: String,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Joiner {
+    pub(crate) fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client: Some(client),
+            state: Arc::default(),
+        })
+    }
+
+    /// The next so many jobs fail.
+    pub(crate) fn fail(&self, times: u32) {
+        self.state.lock().unwrap().failures = times;
+    }
+
+    pub(crate) fn jobs(&self) -> Vec<Seen> {
+        self.state.lock().unwrap().jobs.clone()
+    }
+}
+
+/// A Node as a kubelet registers and reports it.
+pub(crate) async fn join(
+    client: Client,
+    name: &str,
+    provider_id: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), kube::Error> {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
+    let node = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "providerID": provider_id,
+            "taints": [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}],
+        },
+    }));
+    match nodes.create(&PostParams::default(), &node.unwrap()).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        other => drop(other?),
+    }
+    let condition = |type_: &str, status: &str| {
+        json!({"type": type_, "status": status, "reason": "Kubelet", "message": "",
+            "lastHeartbeatTime": "2026-10-01T00:00:00Z", "lastTransitionTime": "2026-10-01T00:00:00Z"})
+    };
+    let status = json!({"status": {"conditions": [
+        condition("Ready", "True"),
+        condition("MemoryPressure", "False"),
+        condition("DiskPressure", "False"),
+        condition("PIDPressure", "False"),
+    ]}});
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+        .await?;
+    Ok(())
+}
+
+impl Bootstrapper for Joiner {
+    fn desired(&self, host: &HostFacts) -> HostConfigHash {
+        HostConfigHash::new(format!("joiner-{:?}", host.fleet))
+    }
+
+    fn run(&self, job: Job, progress: Progress, _: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>> {
+        let this = self.clone();
+        Box::pin(async move {
+            let fails = {
+                let mut state = this.state.lock().unwrap();
+                state.jobs.push(Seen {
+                    provider_id: job.provider_id.clone(),
+                    user: job.ssh_user.clone(),
+                    password: job
+                        .sudo_password
+                        .as_ref()
+                        .map(|p| p.expose().clone())
+                        .unwrap_or_default(),
+                    labels: job.labels.clone(),
+                });
+                let fails = state.failures > 0;
+                state.failures = state.failures.saturating_sub(1);
+                fails
+            };
+            progress.step("join", StepState::Running, None);
+            let failed = |message: String| Failed {
+                step: "join".to_owned(),
+                message,
+                fingerprint: Some("SHA256:first".to_owned()),
+            };
+            if fails {
+                progress.step("join", StepState::Failed, None);
+                return Err(failed("the test wants it so".to_owned()));
+            }
+            let client = this.client.clone().unwrap();
+            join(client, &job.node_name, &job.provider_id, &job.labels)
+                .await
+                .map_err(|error| failed(error.to_string()))?;
+            progress.step("join", StepState::Succeeded, None);
+            Ok(Done {
+                fingerprint: Some("SHA256:first".to_owned()),
+                kubelet_sha: Some("0a1b".to_owned()),
+            })
+        })
+    }
+}
