@@ -143,7 +143,9 @@ pub enum Trouble {
 
 /// Tells how far a set-up is. Cheap to clone.
 #[derive(Clone)]
-pub struct Progress(Arc<dyn Fn(&str, StepState, Option<String>) + Send + Sync>);
+pub struct Progress(Arc<Listener>);
+
+type Listener = dyn Fn(&str, StepState, Option<String>) + Send + Sync;
 
 impl Progress {
     /// Tells it to `listener`.

@@ -137,11 +137,7 @@ impl ClaimStore {
     /// Keeps the copy up to date until `stop`.
     pub async fn run(self, check: Check, stop: CancellationToken) {
         let config = watcher::Config::default().labels(&selector());
-        let mut events = std::pin::pin!(
-            watcher(self.api.clone(), config)
-                .backoff(Pause::default())
-                .into_stream()
-        );
+        let mut events = std::pin::pin!(watcher(self.api.clone(), config).backoff(Pause).into_stream());
         let mut fresh = Claims::default();
         loop {
             let event = tokio::select! {
@@ -256,13 +252,14 @@ fn parse(lease: &Lease) -> Option<(ServerId, Claimed)> {
 }
 
 fn add(claims: &mut Claims, lease: &Lease) {
-    match parse(lease) {
+    if let Some((server, claim)) = parse(lease) {
         // Names are unique, so there is never a second one.
-        Some((server, claim)) => drop(claims.take(server, claim.holder, claim.id)),
-        None => warn!(
+        drop(claims.take(server, claim.holder, claim.id));
+    } else {
+        warn!(
             lease = lease.name_any(),
             "a claim cannot be read; remove it if its host is free"
-        ),
+        );
     }
 }
 

@@ -93,7 +93,7 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
     pub call_flight_time: Duration,
 
-    /// Beginning of the names of orphans that may be wiped and put back into a pool. Empty: they are only reported.
+    /// Beginning of the names of orphans that may be wiped and put back into a pool. Not done yet: all are only reported.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -163,6 +163,8 @@ pub struct Settings {
     pub zones: Vec<Zone>,
     /// How often orphans are looked for.
     pub orphan_interval: Duration,
+    /// Orphans of names that begin like this should be put back; this release only reports them.
+    pub reclaim_prefix: Option<String>,
     /// How hosts are set up.
     pub bootstrap: BootstrapArgs,
 }
@@ -213,6 +215,7 @@ impl Settings {
             },
             zones: zones.map_err(value("orphan-reclaim-zones"))?,
             orphan_interval: provider.orphan_reclaim_interval,
+            reclaim_prefix: Some(provider.orphan_reclaim_claim_name_prefix).filter(|prefix| !prefix.is_empty()),
             bootstrap,
         })
     }

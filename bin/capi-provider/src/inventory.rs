@@ -42,9 +42,12 @@ struct Inner {
     metrics: ProviderMetrics,
     budget: Budget,
     zones: Mutex<BTreeMap<Zone, Arc<RwLock<ZoneState>>>>,
-    images: Mutex<HashMap<(Zone, String), (Instant, Arc<Vec<Image>>)>>,
+    images: Mutex<ImageCache>,
     urgent: Notify,
 }
+
+/// Images by zone and hardware, and when they were read.
+type ImageCache = HashMap<(Zone, String), (Instant, Arc<Vec<Image>>)>;
 
 /// One zone.
 #[derive(Debug)]
@@ -172,7 +175,7 @@ impl Inventories {
         self.0.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn image_cache(&self) -> MutexGuard<'_, HashMap<(Zone, String), (Instant, Arc<Vec<Image>>)>> {
+    fn image_cache(&self) -> MutexGuard<'_, ImageCache> {
         self.0.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

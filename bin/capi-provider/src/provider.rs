@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
+use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -60,6 +61,12 @@ pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> a
         services,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
+    if let Some(prefix) = &settings.reclaim_prefix {
+        warn!(
+            prefix,
+            "orphans are only reported by this release; --orphan-reclaim-claim-name-prefix has no effect"
+        );
+    }
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),

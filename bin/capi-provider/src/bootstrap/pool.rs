@@ -131,16 +131,15 @@ impl Pool {
             self.forget(uid);
             state = self.lock();
         }
-        match state.places.get(uid) {
-            Some(Place { what, steps, .. }) => match what {
+        if let Some(Place { what, steps, .. }) = state.places.get(uid) {
+            match what {
                 What::Running { .. } => return Seat::Running(steps.clone()),
                 What::Ended(result) => return Seat::Ended(steps.clone(), Arc::clone(result)),
                 What::Resting { until } if *until > Instant::now() => {
                     return Seat::Resting(until.saturating_duration_since(Instant::now()));
                 }
                 What::Resting { .. } => {}
-            },
-            None => {}
+            }
         }
         if state.running() < self.0.limit {
             return Seat::Free;
@@ -181,20 +180,19 @@ impl Pool {
         });
     }
 
-    /// The result was written down. After a failure there is a rest, at least as long as asked for.
-    pub fn acknowledge(&self, uid: &str, at_least: Option<Duration>) {
+    /// The result was written down. After a failure there is a rest.
+    pub fn acknowledge(&self, uid: &str) {
         let mut state = self.lock();
         let Some(place) = state.places.get_mut(uid) else { return };
         let What::Ended(result) = &place.what else { return };
         let rest = match &**result {
-            Ok(_) => None,
-            Err(Trouble::NoCredentials | Trouble::Stopped) => None,
+            Ok(_) | Err(Trouble::NoCredentials | Trouble::Stopped) => None,
             Err(Trouble::Preparation(problem)) => Some(problem.retry),
             Err(Trouble::Host(_)) => Some(self.0.retry),
         };
         match rest {
             Some(rest) => {
-                let until = Instant::now() + rest.max(at_least.unwrap_or_default());
+                let until = Instant::now() + rest;
                 place.what = What::Resting { until };
             }
             None => drop(state.places.remove(uid)),
@@ -341,7 +339,7 @@ mod tests {
 
     fn pool(limit: usize) -> Pool {
         let metrics = ProviderMetrics::new(&Metrics::new());
-        Pool::new(limit, Duration::from_secs(60), Registry::default(), metrics)
+        Pool::new(limit, Duration::from_mins(1), Registry::default(), metrics)
     }
 
     fn key(name: &str) -> Key {
@@ -383,7 +381,7 @@ mod tests {
             matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Ended(..)),
             "not lost by looking"
         );
-        pool.acknowledge("u1", None);
+        pool.acknowledge("u1");
         assert!(matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Resting(_)));
         assert!(
             matches!(pool.seat("u1", &key("u1"), &server("b")), Seat::Free),

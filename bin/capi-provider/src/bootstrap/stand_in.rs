@@ -4,6 +4,7 @@
 //! was wiped meanwhile refuses, as a real one would.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -96,7 +97,6 @@ impl StandIn {
                 Ok(Some(state)) if state.phase == "failed" => return Err(fail(state.message)),
                 // It was restarted and remembers nothing.
                 Ok(Some(state)) if state.phase == "idle" => asked = false,
-                Ok(Some(_)) => {}
                 Err(Refusal::Login) => {
                     return Err(fail(
                         "the host refuses the password; it was installed again meanwhile".to_owned(),
@@ -106,7 +106,7 @@ impl StandIn {
                 Err(Refusal::Silent(why)) if Instant::now() >= deadline => {
                     return Err(fail(format!("the host does not answer on {base}: {why}")));
                 }
-                Err(Refusal::Silent(_)) => {}
+                Ok(Some(_)) | Err(Refusal::Silent(_)) => {}
             }
             if Instant::now() >= deadline {
                 return Err(fail("the host did not join in time".to_owned()));
@@ -167,11 +167,12 @@ impl Bootstrapper for StandIn {
             memory_mb,
         } = host;
         let text = format!("stand-in 1 {type_} {fleet:?} {cpu:?} {memory_mb:?}");
-        let hex: String = Sha256::digest(text.as_bytes())
-            .iter()
-            .take(16)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = Sha256::digest(text.as_bytes());
+        let hex = digest.iter().take(16).fold(String::new(), |mut hex, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         HostConfigHash::new(hex)
     }
 

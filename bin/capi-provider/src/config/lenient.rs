@@ -22,25 +22,20 @@ pub fn lenient(command: &Command, args: impl IntoIterator<Item = OsString>) -> (
             kept.push(arg);
             continue;
         };
-        match known.get(&name) {
-            Some(takes_value) => {
-                let spelt = arg.to_string_lossy();
-                kept.push(format!("--{}", spelt.trim_start_matches('-')).into());
-                // Its value may begin with a dash, and is not to be taken for a flag.
-                if *takes_value
-                    && !has_value
-                    && let Some(value) = args.next()
-                {
-                    kept.push(value);
-                }
+        if let Some(takes_value) = known.get(&name) {
+            let spelt = arg.to_string_lossy();
+            kept.push(format!("--{}", spelt.trim_start_matches('-')).into());
+            // Its value may begin with a dash, and is not to be taken for a flag.
+            if *takes_value
+                && !has_value
+                && let Some(value) = args.next()
+            {
+                kept.push(value);
             }
-            None => {
-                ignored.push(Ignored(name));
-                if !has_value {
-                    while args.peek().is_some_and(|next| flag(next).is_none()) {
-                        args.next();
-                    }
-                }
+        } else {
+            ignored.push(Ignored(name));
+            while !has_value && args.peek().is_some_and(|next| flag(next).is_none()) {
+                args.next();
             }
         }
     }

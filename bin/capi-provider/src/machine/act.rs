@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::bootstrapping::provider_id;
 use super::look::Sights;
 use super::reconcile::NOW;
+use super::status::Draft;
 use super::view::key_group;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
@@ -42,7 +43,7 @@ impl Context {
             Action::StoreCredentials(server) => return self.fetch_credentials(mac, machine, &server, sights).await,
             Action::Bootstrap(host) => return self.bootstrap(mac, machine, &host).await,
             Action::NoteReboot => {
-                let mut draft = self.draft(mac);
+                let mut draft = Draft::start(mac);
                 draft.journal(None);
                 draft.status.bootstrap_reboot_issued = Some(true);
                 self.write_draft(mac, draft).await?;
@@ -55,7 +56,7 @@ impl Context {
             Action::ForgetHost => {
                 self.parts.pool.forget(&machine.holder.uid);
                 self.secrets.delete(mac).await?;
-                let mut draft = self.draft(mac);
+                let mut draft = Draft::start(mac);
                 draft.forget_host();
                 self.write_draft(mac, draft).await?;
             }
@@ -79,7 +80,7 @@ impl Context {
         {
             drop(counted);
             let retry = report.retry;
-            self.report(mac, machine, report).await?;
+            self.report(mac, machine, *report).await?;
             return Ok(match retry {
                 Retry::After(delay) => Outcome::After(delay),
                 _ => Outcome::Done,
@@ -94,7 +95,7 @@ impl Context {
     }
 
     /// Whether another host may be taken into use; else what to say.
-    fn afford(&self, machine: &Machine, wanted: &Wanted) -> Result<(), Report> {
+    fn afford(&self, machine: &Machine, wanted: &Wanted) -> Result<(), Box<Report>> {
         let Some(claims) = self.parts.claims.copy() else {
             return Ok(());
         };
@@ -102,12 +103,14 @@ impl Context {
             .parts
             .budget
             .check(&self.parts.inventories, &claims, &machine.zone, &wanted.type_);
-        verdict.map_err(|message| Report {
-            phase: Some(Phase::Pending),
-            condition: Condition::new(types::PROVISIONED, false, crate::spend::SPEND_CAP_REACHED)
-                .message(message)
-                .severity(Severity::Warning),
-            retry: Retry::After(Duration::from_mins(1)),
+        verdict.map_err(|message| {
+            Box::new(Report {
+                phase: Some(Phase::Pending),
+                condition: Condition::new(types::PROVISIONED, false, crate::spend::SPEND_CAP_REACHED)
+                    .message(message)
+                    .severity(Severity::Warning),
+                retry: Retry::After(Duration::from_mins(1)),
+            })
         })
     }
 
@@ -136,7 +139,7 @@ impl Context {
                 return Ok(Outcome::After(Duration::from_secs(30)));
             }
         }
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.journal(journal);
         self.write_draft(mac, draft).await?;
         if let Some(journal) = journal {
@@ -192,7 +195,7 @@ impl Context {
     }
 
     async fn record_host(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<(), Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.forget_host();
         draft.status.server_id = Some(host.id.to_string());
         draft.status.failure_domain = Some(machine.zone.to_string());
@@ -247,7 +250,7 @@ impl Context {
     }
 
     async fn mark_provisioned(&self, mac: &Mac) -> Result<(), Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.status.initialization = Some(MachineInitialization {
             provisioned: Some(true),
         });

@@ -16,6 +16,7 @@ use russet_telemetry::Secret;
 
 use super::credentials::Credentials;
 use super::reconcile::NOW;
+use super::status::Draft;
 use super::view::{CREDENTIALS_STEP, key, key_group};
 use super::{Context, Error, Mac};
 use crate::bootstrap::{Done, Failed, HostFacts, Job, Kind, LoginKey, Problem, Seat, Services, Trouble, Work};
@@ -66,7 +67,7 @@ impl Context {
     }
 
     async fn going_on(&self, mac: &Mac, steps: Option<Vec<Step>>, message: &str) -> Result<(), Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.status.phase = Some(Phase::Bootstrapping);
         if let Some(steps) = steps {
             draft.status.steps = steps;
@@ -142,14 +143,14 @@ impl Context {
         if let Some(fingerprint) = &done.fingerprint {
             self.secrets.store_fingerprint(mac, &host.id, fingerprint).await?;
         }
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.status.steps = steps;
         draft.status.bootstrap_attempts = None;
         draft.status.host_config_hash = Some(self.parts.bootstrapper.desired(&facts(mac)).as_str().to_owned());
         draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
         draft.condition(Condition::new(types::BOOTSTRAPPED, true, reasons::READY));
         self.write_draft(mac, draft).await?;
-        self.parts.pool.acknowledge(&machine.holder.uid, None);
+        self.parts.pool.acknowledge(&machine.holder.uid);
         self.good_news(mac, events::BOOTSTRAPPED, format!("host {} is set up", host.id))
             .await;
         Ok(NOW)
@@ -163,7 +164,7 @@ impl Context {
         steps: Vec<Step>,
         trouble: &Trouble,
     ) -> Result<Outcome, Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         draft.status.steps = steps;
         draft.status.phase = Some(Phase::Bootstrapping);
         let mut news = None;
@@ -194,7 +195,7 @@ impl Context {
             Trouble::Stopped => {}
         }
         self.write_draft(mac, draft).await?;
-        self.parts.pool.acknowledge(&machine.holder.uid, None);
+        self.parts.pool.acknowledge(&machine.holder.uid);
         if let Some((reason, message)) = news {
             self.bad_news(mac, reason, message).await;
         }
@@ -203,7 +204,7 @@ impl Context {
 
     /// The credentials are stored.
     pub(super) async fn note_credentials(&self, mac: &Mac) -> Result<(), Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         crate::bootstrap::note_step(
             &mut draft.status.steps,
             CREDENTIALS_STEP,

@@ -52,7 +52,7 @@ impl Context {
         let ours = match (provider_id.filter(|id| !id.is_empty()), mac.spec.provider_id.as_deref()) {
             (Some(theirs), Some(ours)) => theirs == ours,
             // It joined and the machine was deleted before that was noted, or it never got a provider id.
-            (Some(theirs), None) => self.had(mac, theirs),
+            (Some(theirs), None) => had(mac, theirs),
             (None, _) => true,
         };
         if !ours {
@@ -72,12 +72,12 @@ impl Context {
             Err(error) => Err(Error::kube("delete the Node")(error)),
         }
     }
+}
 
-    /// Whether this machine had the host of a provider id.
-    fn had(&self, mac: &Mac, provider_id: &str) -> bool {
-        let server = provider_id.rsplit('/').next();
-        mac.status
-            .as_ref()
-            .is_some_and(|status| status.server_id.as_deref() == server)
-    }
+/// Whether this machine had the host of a provider id.
+fn had(mac: &Mac, provider_id: &str) -> bool {
+    let server = provider_id.rsplit('/').next();
+    mac.status
+        .as_ref()
+        .is_some_and(|status| status.server_id.as_deref() == server)
 }

@@ -8,6 +8,7 @@ use russet_scaleway::apple_silicon::Server;
 use tracing::{info, warn};
 
 use super::reconcile::NOW;
+use super::status::Draft;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
 use crate::decide::Machine;
@@ -30,7 +31,7 @@ impl Context {
         loop {
             match flight.ask(Timestamp::now()) {
                 Ask::Write(journal) => {
-                    let mut draft = self.draft(&live);
+                    let mut draft = Draft::start(&live);
                     draft.journal(Some(&journal));
                     match self.write_draft(&live, draft).await {
                         Ok(Some(written)) => {
@@ -109,7 +110,7 @@ impl Context {
             {
                 return Ok(());
             }
-            let mut draft = self.draft(&live);
+            let mut draft = Draft::start(&live);
             draft.journal(Some(journal));
             match self.write_draft(&live, draft).await {
                 Err(error) if error.is_conflict() => match self.live(&live).await? {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn mac(version: &str) -> Mac {
-        let mut mac = Mac::new("m", Default::default());
+        let mut mac = Mac::new("m", russet_api::ScalewayAppleSiliconMachineSpec::default());
         mac.metadata.uid = Some("u".into());
         mac.metadata.resource_version = Some(version.into());
         mac

@@ -103,13 +103,11 @@ impl Context {
                 },
             )
         };
-        match &sights.claims {
-            Some(claims) => Some(with(claims, true)),
-            None => {
-                let claims = self.parts.claims.copy()?;
-                Some(with(&claims, false))
-            }
+        if let Some(claims) = &sights.claims {
+            return Some(with(claims, true));
         }
+        let claims = self.parts.claims.copy()?;
+        Some(with(&claims, false))
     }
 
     /// A dry run says what would be done, once.

@@ -65,7 +65,7 @@ impl Context {
 
     /// Writes a report into the status, if it is news.
     pub(super) async fn report(&self, mac: &Mac, machine: &Machine, report: Report) -> Result<(), Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         // A phase that says that somebody has to come stays until they did.
         if let Some(phase) = report.phase
             && draft.status.phase != Some(Phase::Failed)
@@ -92,7 +92,7 @@ impl Context {
 
     /// A record of another release, or one that somebody edited: nothing is done, and people are told.
     pub(super) async fn rest_unreadable(&self, mac: &Mac, unreadable: &Unreadable) -> Result<Outcome, Error> {
-        let mut draft = self.draft(mac);
+        let mut draft = Draft::start(mac);
         let condition = Condition::new(types::PROVISIONED, false, reasons::INTERNAL_ERROR)
             .message(unreadable.to_string())
             .severity(Severity::Error);

@@ -28,6 +28,11 @@ impl Draft {
         }
     }
 
+    /// Of now.
+    pub(super) fn start(mac: &Mac) -> Self {
+        Self::new(mac, Timestamp::now())
+    }
+
     pub(super) fn condition(&mut self, condition: Condition) {
         let condition = condition.observed_generation(self.generation);
         conditions::set(&mut self.status.conditions, condition, self.now);
@@ -139,7 +144,7 @@ mod tests {
     use super::*;
 
     fn mac() -> Mac {
-        let mut mac = Mac::new("m", Default::default());
+        let mut mac = Mac::new("m", russet_api::ScalewayAppleSiliconMachineSpec::default());
         mac.metadata.generation = Some(3);
         mac
     }

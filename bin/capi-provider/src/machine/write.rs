@@ -1,6 +1,5 @@
 //! Writes to our object, each only if it is still the one that was read.
 
-use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource as _, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachineStatus as Status;
@@ -67,10 +66,6 @@ impl Context {
         let written = self.write_status(mac, &wanted).await?;
         self.show_phase(mac, &wanted);
         Ok(written)
-    }
-
-    pub(super) fn draft(&self, mac: &Mac) -> Draft {
-        Draft::new(mac, Timestamp::now())
     }
 
     /// Patches metadata and spec.

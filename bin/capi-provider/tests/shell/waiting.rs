@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::Minis;
 use serde_json::json;
@@ -73,7 +74,7 @@ async fn a_paused_machine_is_left_alone_also_while_it_is_deleted() -> Result<()>
         })
         .await?;
     // Deleted by hand: core deletes nothing while it is paused.
-    fleet.macs().delete(&name, &Default::default()).await?;
+    fleet.macs().delete(&name, &DeleteParams::default()).await?;
     fleet
         .until("the deletion to be seen", 1, |mac| {
             mac.metadata.deletion_timestamp.is_some()
