@@ -52,6 +52,7 @@ pub mod orphans;
 pub mod provider;
 pub mod registry;
 pub mod rules;
+pub mod runner_token;
 pub mod situation;
 pub mod spend;
 
