@@ -51,6 +51,7 @@ pub mod orphan_report;
 pub mod orphans;
 pub mod provider;
 pub mod registry;
+pub mod rollout;
 pub mod rules;
 pub mod runner_token;
 pub mod situation;
