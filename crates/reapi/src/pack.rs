@@ -79,7 +79,7 @@ impl Inflate {
         if self.given > self.size {
             return Err(Error::TooLong);
         }
-        if self.taken > 2 * self.size + (1 << 20) {
+        if self.taken > self.size.saturating_mul(2).saturating_add(1 << 20) {
             return Err(Error::Bloated);
         }
         Ok(self.piece.get(..written).unwrap_or_default())

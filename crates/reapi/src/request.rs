@@ -1,7 +1,7 @@
 //! Requests read in place. Reading one costs no allocation per entry; entries come out of an iterator that borrows.
 
 use crate::digest::Function;
-use crate::wire::{BadDigest, Fields, Malformed, RawDigest, Value};
+use crate::wire::{BadDigest, Fields, Malformed, RawDigest, Value, set_once};
 
 /// What the requests of the content-addressable storage have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,10 +118,7 @@ impl<'a> BatchRead<'a> {
         let mut zstd = false;
         let (common, count) = digests(message, 4, |number, value| {
             if number == 3 {
-                zstd |= match value {
-                    Value::Bytes(packed) => packed.contains(&1),
-                    value => value.number()? == 1,
-                };
+                zstd |= value.has_choice(1)?;
             }
             Ok(())
         })?;
@@ -181,20 +178,20 @@ impl<'a> BatchUpdate<'a> {
 
 impl<'a> Update<'a> {
     fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut update = Self {
-            digest: RawDigest::read(&[])?,
-            data: &[],
-            compressor: 0,
-        };
+        let (mut digest, mut data, mut compressor) = (None, &[][..], 0);
         for field in Fields::new(message) {
             match field? {
-                (1, value) => update.digest = RawDigest::read(value.bytes()?)?,
-                (2, value) => update.data = value.bytes()?,
-                (3, value) => update.compressor = value.number()?,
+                (1, value) => set_once(&mut digest, RawDigest::read(value.bytes()?)?)?,
+                (2, value) => data = value.bytes()?,
+                (3, value) => compressor = value.number()?,
                 _ => {}
             }
         }
-        Ok(update)
+        Ok(Self {
+            digest: digest.unwrap_or(RawDigest::EMPTY),
+            data,
+            compressor,
+        })
     }
 }
 
@@ -216,22 +213,24 @@ pub struct GetAction<'a> {
 impl<'a> GetAction<'a> {
     /// Reads the request.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut digest = None;
         let mut request = Self {
             common: Common::EMPTY,
-            digest: RawDigest::read(&[])?,
+            digest: RawDigest::EMPTY,
             inline_stdout: false,
             inline_stderr: false,
             inline_files: Vec::new(),
         };
         for field in Fields::new(message) {
             match field? {
-                (2, value) => request.digest = RawDigest::read(value.bytes()?)?,
+                (2, value) => set_once(&mut digest, RawDigest::read(value.bytes()?)?)?,
                 (3, value) => request.inline_stdout = value.number()? != 0,
                 (4, value) => request.inline_stderr = value.number()? != 0,
                 (5, value) => request.inline_files.push(value.text()?),
                 (number, value) => request.common.take(number, value, 6)?,
             }
         }
+        request.digest = digest.unwrap_or(RawDigest::EMPTY);
         Ok(request)
     }
 }
@@ -250,19 +249,19 @@ pub struct UpdateAction<'a> {
 impl<'a> UpdateAction<'a> {
     /// Reads the request.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut request = Self {
-            common: Common::EMPTY,
-            digest: RawDigest::read(&[])?,
-            result: None,
-        };
+        let (mut common, mut digest, mut result) = (Common::EMPTY, None, None);
         for field in Fields::new(message) {
             match field? {
-                (2, value) => request.digest = RawDigest::read(value.bytes()?)?,
-                (3, value) => request.result = Some(value.bytes()?),
-                (number, value) => request.common.take(number, value, 5)?,
+                (2, value) => set_once(&mut digest, RawDigest::read(value.bytes()?)?)?,
+                (3, value) => set_once(&mut result, value.bytes()?)?,
+                (number, value) => common.take(number, value, 5)?,
             }
         }
-        Ok(request)
+        Ok(Self {
+            common,
+            digest: digest.unwrap_or(RawDigest::EMPTY),
+            result,
+        })
     }
 }
 
@@ -367,6 +366,45 @@ mod tests {
             FindMissing::read(&find).unwrap().common.function(),
             Err(BadDigest::Function)
         );
+    }
+
+    /// Fuzzing against the library's decoder found that a client which accepts compressor 129 was sent zstd: one of the two
+    /// bytes that 129 is written in is a 1.
+    #[test]
+    fn a_compressor_is_read_as_a_number_and_not_as_bytes() {
+        let accepts = |compressors: &[i32]| {
+            let request = reapi::BatchReadBlobsRequest {
+                acceptable_compressors: compressors.to_vec(),
+                ..Default::default()
+            };
+            BatchRead::read(&request.encode_to_vec()).unwrap().zstd
+        };
+        assert!(accepts(&[1]) && accepts(&[0, 129, 1]));
+        assert!(!accepts(&[129]) && !accepts(&[0]) && !accepts(&[]));
+        // Longer than it need be, and one by one.
+        assert!(BatchRead::read(&[0x1a, 2, 0x81, 0]).unwrap().zstd);
+        assert!(BatchRead::read(&[0x18, 0, 0x18, 1]).unwrap().zstd);
+        assert!(BatchRead::read(&[0x1a, 1, 0x81]).is_err());
+    }
+
+    /// Fuzzing against the library's decoder found blobs with two names: the library merges the two into one that neither of
+    /// them says, we took the last. Now there is one reading.
+    #[test]
+    fn a_digest_that_is_said_twice_is_refused() {
+        let mut update = Vec::new();
+        for text in ["a", "bc"] {
+            crate::wire::put_bytes(&mut update, 1, &digest(text).encode_to_vec());
+        }
+        let mut batch = Vec::new();
+        crate::wire::put_bytes(&mut batch, 2, &update);
+        let read = BatchUpdate::read(&batch).unwrap();
+        assert_eq!(read.updates().next(), Some(Err(Malformed)));
+        let mut action = Vec::new();
+        for text in ["a", "bc"] {
+            crate::wire::put_bytes(&mut action, 2, &digest(text).encode_to_vec());
+        }
+        assert!(GetAction::read(&action).is_err() && UpdateAction::read(&action).is_err());
+        assert!(UpdateAction::read(&[0x1a, 0, 0x1a, 0]).is_err());
     }
 
     proptest! {

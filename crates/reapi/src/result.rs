@@ -1,6 +1,6 @@
 //! What an action result refers to. A hit is worth nothing unless all of it is there.
 
-use crate::wire::{Fields, Malformed, RawDigest};
+use crate::wire::{Fields, Malformed, RawDigest, set_once};
 
 /// Something an action result needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,12 @@ pub enum Reference<'a> {
 
 /// Calls `found` for all an `ActionResult` refers to directly, until it says stop; whether it never did.
 pub fn of_action<'a>(result: &'a [u8], mut found: impl FnMut(Reference<'a>) -> bool) -> Result<bool, Malformed> {
+    let (mut stdout, mut stderr) = (None, None);
     for field in Fields::new(result) {
         let (number, value) = field?;
+        if let 6 | 8 = number {
+            set_once(if number == 6 { &mut stdout } else { &mut stderr }, ())?;
+        }
         let go_on = match number {
             2 => inner(value.bytes()?, 2)?.is_none_or(|raw| found(Reference::Blob(raw))),
             3 => {
@@ -40,7 +44,7 @@ fn inner(message: &[u8], wanted: u32) -> Result<Option<RawDigest<'_>>, Malformed
     for field in Fields::new(message) {
         let (number, value) = field?;
         if number == wanted {
-            found = Some(RawDigest::read(value.bytes()?)?);
+            set_once(&mut found, RawDigest::read(value.bytes()?)?)?;
         }
     }
     Ok(found)
@@ -171,6 +175,33 @@ mod tests {
             Ok(true)
         );
         assert_eq!(sizes, [1, 2, 3]);
+    }
+
+    /// A reader that merges two digests of one file would ask for a third, which nobody looked for: such a result is none.
+    #[test]
+    fn a_digest_that_is_said_twice_is_refused() {
+        let written = digest(1).unwrap().encode_to_vec();
+        let twice = |field| {
+            let mut message = Vec::new();
+            crate::wire::put_bytes(&mut message, field, &written);
+            crate::wire::put_bytes(&mut message, field, &written);
+            message
+        };
+        let within = |field, message: &[u8]| {
+            let mut outer = Vec::new();
+            crate::wire::put_bytes(&mut outer, field, message);
+            outer
+        };
+        for result in [
+            within(2, &twice(2)),
+            within(3, &twice(3)),
+            within(3, &twice(5)),
+            twice(6),
+            twice(8),
+        ] {
+            assert_eq!(of_action(&result, |_| true), Err(Malformed), "{result:?}");
+        }
+        assert_eq!(of_tree(&within(1, &within(1, &twice(2))), |_| true), Err(Malformed));
     }
 
     proptest! {

@@ -175,6 +175,10 @@ pub fn body_of(envelope: &[u8]) -> Result<Vec<u8>, Error> {
     let rest = envelope.strip_prefix(b"TSNZ\x01").ok_or(Error::Unknown)?;
     let (length, packed) = rest.split_first_chunk().ok_or(Error::Damaged)?;
     let length = u64::from_le_bytes(*length);
+    // No server makes one that is larger, and a length is easily claimed.
+    if length > MAX_WIRE as u64 {
+        return Err(Error::Damaged);
+    }
     let body = pack::inflate(packed, length)?;
     if body.len() as u64 == length {
         Ok(body)
@@ -294,6 +298,22 @@ mod tests {
         assert!(builder.push(&[2; 32], &wide));
         assert!(!builder.push(&[3; 32], &wide));
         assert_eq!(Snapshot::read(&builder.body(0)).unwrap().keys.len(), 2);
+    }
+
+    /// Fuzzing found that an envelope which claims 2^64 - 1 bytes made the arithmetic of the decoder overflow; one that claims a
+    /// little less would have been believed as far as memory goes.
+    #[test]
+    fn an_envelope_that_claims_too_much_is_refused() {
+        for length in [u64::MAX, MAX_WIRE as u64 + 1] {
+            let mut wrapped = b"TSNZ\x01".to_vec();
+            wrapped.extend_from_slice(&length.to_le_bytes());
+            wrapped.extend_from_slice(&pack::deflate(b"TSNP", 1).unwrap());
+            assert_eq!(body_of(&wrapped), Err(Error::Damaged), "{length}");
+        }
+        assert_eq!(
+            pack::inflate(&pack::deflate(b"x", 1).unwrap(), u64::MAX).as_deref(),
+            Ok(&b"x"[..])
+        );
     }
 
     proptest! {

@@ -171,7 +171,9 @@ impl Decoder {
             return Ok(None);
         }
         self.started = true;
-        let name = self.name.take().map(String::from_utf8).transpose();
+        // An empty name is written by no one and means that there is none.
+        let name = self.name.take().filter(|name| !name.is_empty());
+        let name = name.map(String::from_utf8).transpose();
         Ok(Some(Event::Start {
             name: name.map_err(|_| Error::Malformed)?,
             offset: self.offset,
@@ -224,13 +226,10 @@ impl Decoder {
     }
 
     fn tag(&self, tag: u64) -> Result<State, Error> {
-        let field = u32::try_from(tag >> 3)
-            .ok()
-            .filter(|field| *field > 0)
-            .ok_or(Error::Malformed)?;
+        let field = crate::wire::field_of(tag).ok_or(Error::Malformed)?;
         let fixed = |count| {
             let left = Some(count)
-                .filter(|count| *count <= self.left)
+                .filter(|count| *count <= self.left && !matches!(field, 1 | 2 | 3 | 10))
                 .ok_or(Error::Malformed)?;
             Ok(State::Skip { left })
         };
@@ -260,12 +259,14 @@ impl Decoder {
         }
         match field {
             1 if self.started => Err(Error::Order),
-            1 if left > MAX_NAME as u64 => Err(Error::Malformed),
+            1 if left > MAX_NAME as u64 || self.name.is_some() => Err(Error::Malformed),
             1 => {
                 self.name = Some(Vec::new());
                 Ok(State::Name { left })
             }
             2 | 3 => Err(Error::Malformed),
+            // The last of two would count, and the first is with the caller already.
+            10 if self.started => Err(Error::Malformed),
             10 => Ok(State::Data { left }),
             _ => Ok(State::Skip { left }),
         }
@@ -338,6 +339,27 @@ mod tests {
         .encode_to_vec();
         late.extend_from_slice(&[0x18, 1]);
         assert_eq!(decode(&framed(&late), 2), Ok(vec![(None, 0, b"x".to_vec(), true)]));
+    }
+
+    /// Fuzzing against the library's decoder found messages with two readings: of two `data` the library keeps the last and we
+    /// kept both, and known fields of a fixed width, which it refuses, were skipped.
+    #[test]
+    fn a_message_has_one_reading_or_none() {
+        for message in [
+            &[0x52, 1, b'a', 0x52, 1, b'b'][..],
+            &[0x52, 1, b'a', 0x52, 0],
+            &[0x0a, 1, b'a', 0x0a, 1, b'b'],
+            &[0x09, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0x55, 0, 0, 0, 0],
+            // Field number 2^29.
+            &[0x80, 0x80, 0x80, 0x80, 0x10, 0],
+        ] {
+            for step in [1, 100] {
+                assert_eq!(decode(&framed(message), step), Err(Error::Malformed), "{message:?}");
+            }
+        }
+        let unknown = [0x59, 0, 0, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0x52, 0, 0x52, 1, b'b'];
+        assert_eq!(decode(&framed(&unknown), 1), Ok(vec![(None, 0, b"b".to_vec(), false)]));
     }
 
     proptest! {

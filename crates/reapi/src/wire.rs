@@ -7,6 +7,16 @@ use crate::digest::{Digest, Function, HEX, hash_of_hex};
 #[error("the message cannot be decoded")]
 pub struct Malformed;
 
+/// Largest number a field may have.
+const MAX_FIELD: u32 = (1 << 29) - 1;
+
+/// The number of the field a tag is for. What is larger than the protocol allows is refused by other readers, so it is here.
+pub(crate) fn field_of(tag: u64) -> Option<u32> {
+    u32::try_from(tag >> 3)
+        .ok()
+        .filter(|number| (1..=MAX_FIELD).contains(number))
+}
+
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -39,6 +49,29 @@ impl<'a> Value<'a> {
             _ => Err(Malformed),
         }
     }
+
+    /// Whether the number is among those of this field, which may have come one by one or as a packed list. Enums have 32 bits,
+    /// and readers drop what is above.
+    pub fn has_choice(self, wanted: u32) -> Result<bool, Malformed> {
+        let is = |number: u64| number & u64::from(u32::MAX) == u64::from(wanted);
+        let Self::Bytes(mut packed) = self else {
+            return self.number().map(is);
+        };
+        let mut found = false;
+        while !packed.is_empty() {
+            found |= is(varint(&mut packed)?);
+        }
+        Ok(found)
+    }
+}
+
+/// Sets what a message may say once. Protobuf merges two messages of one field; what was merged is what neither of them says, and
+/// no client sends it.
+pub(crate) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Malformed),
+    }
 }
 
 /// The fields of a message, in the order they were sent.
@@ -55,10 +88,7 @@ impl<'a> Fields<'a> {
 
     fn field(&mut self) -> Result<(u32, Value<'a>), Malformed> {
         let tag = varint(&mut self.rest)?;
-        let number = u32::try_from(tag >> 3)
-            .ok()
-            .filter(|number| *number > 0)
-            .ok_or(Malformed)?;
+        let number = field_of(tag).ok_or(Malformed)?;
         let value = match tag & 7 {
             0 => Value::Number(varint(&mut self.rest)?),
             1 => self.skip(8)?,
@@ -178,6 +208,13 @@ pub enum BadDigest {
 }
 
 impl<'a> RawDigest<'a> {
+    /// One that was not sent.
+    pub(crate) const EMPTY: Self = Self {
+        message: &[],
+        hash: &[],
+        size: 0,
+    };
+
     /// Reads a `Digest` message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut raw = Self {
@@ -263,6 +300,23 @@ mod tests {
         assert_eq!(read("abc", 1), Err(BadDigest::Hash));
         assert_eq!(read("", 0), Err(BadDigest::Hash));
         assert_eq!(read(&"0".repeat(64), -1), Err(BadDigest::Size));
+    }
+
+    /// Fuzzing against the library's decoder found that we read messages it refuses: their fields had numbers beyond those
+    /// the protocol has.
+    #[test]
+    fn fields_beyond_the_last_number_are_refused() {
+        let read = |tag: u64| {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, tag);
+            bytes.push(0);
+            let ours = Fields::new(&bytes).next().unwrap().map(|(number, _)| number);
+            assert_eq!(ours.is_ok(), reapi::Digest::decode(&bytes[..]).is_ok());
+            ours
+        };
+        assert_eq!(read(u64::from(MAX_FIELD) << 3), Ok(MAX_FIELD));
+        assert_eq!(read((u64::from(MAX_FIELD) + 1) << 3), Err(Malformed));
+        assert_eq!(read(0), Err(Malformed));
     }
 
     proptest! {
