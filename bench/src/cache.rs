@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! for each row:    store what is read ──► round 1: kura, nginx, peers ──► round 2 ... ──► medians ──► ratio to nginx
-//! then:            memory at rest, start-up with 1,000,000 entries, 1,000 readers in 512 MiB
+//! then:            memory at rest, start-up with 1,000,000 entries, 1,000 readers in 512 MiB, uploads over a long link
 //! ```
 //! Processor time per request is the figure that others' work on the machine disturbs least; rates and latencies stand beside it.
 
 mod core;
+mod ending;
 mod group;
 mod http;
 mod key;
 mod kura;
+mod link;
 mod loader;
 mod meter;
 mod nginx;
 mod pages;
+mod reapi;
 mod report;
 mod row;
 mod standing;
@@ -40,7 +43,9 @@ use system::{Peer, System};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only these rows: get-4k, get-64k, get-1m, get-16m, miss, put-4k, put-64k, put-1m, put-16m, mix, idle, million, pressure
+    /// Only these rows: get-4k, get-64k, get-1m, get-16m, miss, put-4k, put-64k, put-1m, put-16m, mix; over gRPC find-present,
+    /// find-absent, batch-read, batch-update, read-16m, read-16m-zstd, read-16m-deflate, read-16m-inflate, write-16m, action; then idle,
+    /// million, pressure, link
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
 
@@ -99,7 +104,17 @@ impl Options {
     }
 }
 
+pub(crate) use ending::follow;
+
+/// The tables. If a signal asks us to end, this never returns: whoever took the signal ends the program.
 pub(crate) fn measure(options: &Options) -> Result<String> {
+    ending::watch()?;
+    let measured = tables(options);
+    ending::leave_to_signal();
+    measured
+}
+
+fn tables(options: &Options) -> Result<String> {
     let mut rows = row::all(options.quick);
     options.check(&rows)?;
     rows.retain(|row| options.wants(row.name()));
@@ -116,6 +131,7 @@ pub(crate) fn measure(options: &Options) -> Result<String> {
         .prefix("russet-bench-")
         .tempdir_in(&parent)
         .with_context(|| format!("failed to make a folder in {}", parent.display()))?;
+    ending::add_folder(folder.path());
     let disk = pages::file_system(folder.path()).unwrap_or_else(|| "an unknown file system".to_owned());
     raise_descriptor_limit();
     let cores = Cores::new(options.server_core, options.loader_core)?;
@@ -240,6 +256,7 @@ impl Field {
         Ok(RowResult {
             title: row.title(),
             target: row.target(),
+            unit: row.unit(),
             series,
         })
     }

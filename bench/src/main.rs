@@ -24,15 +24,29 @@ enum Command {
     Up(up::Options),
     /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
     #[cfg(target_os = "linux")]
-    Cache(cache::Options),
+    Cache(Box<cache::Options>),
+    /// Becomes another program, which ends with the process that started it
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Follow {
+        parent: u32,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<std::ffi::OsString>,
+    },
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn up(options: &up::Options) -> anyhow::Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(up::measure(options))
+}
+
+fn main() -> ExitCode {
     let measured = match Cli::parse().command {
-        Command::Up(options) => up::measure(&options).await,
+        Command::Up(options) => up(&options),
         #[cfg(target_os = "linux")]
         Command::Cache(options) => cache::measure(&options),
+        #[cfg(target_os = "linux")]
+        Command::Follow { parent, program } => cache::follow(parent, &program).map(|()| String::new()),
     };
     match measured {
         Ok(markdown) => {

@@ -104,6 +104,24 @@ pub(crate) fn rows(quick: bool) -> Vec<HttpRow> {
     ]
 }
 
+/// What other rows are counted in: hits of 4 KiB, by whichever name those rows have.
+pub(crate) fn unit(name: &'static str, quick: bool) -> HttpRow {
+    HttpRow {
+        name,
+        title: UNIT,
+        size: 4 * KIB,
+        connections: 32,
+        shape: Shape::Get {
+            keys: 1000,
+            time: Duration::from_secs(if quick { 1 } else { 3 }),
+        },
+        target: Target::default(),
+    }
+}
+
+/// The name of that unit.
+pub(crate) const UNIT: &str = "GET 4 KiB";
+
 /// The largest body of any row.
 pub(crate) const LARGEST: usize = 48 * MIB;
 

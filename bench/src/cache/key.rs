@@ -23,7 +23,7 @@ pub(crate) fn key(space: &str, number: u64) -> String {
 /// Random bytes from which bodies are cut, each at another place.
 #[derive(Debug)]
 pub(crate) struct Bodies {
-    bytes: Vec<u8>,
+    bytes: bytes::Bytes,
 }
 
 /// Places differ by a cache line, so that bodies differ too.
@@ -39,13 +39,21 @@ impl Bodies {
         while bytes.len() < length {
             bytes.extend_from_slice(&random.next().to_le_bytes());
         }
-        Self { bytes }
+        Self { bytes: bytes.into() }
     }
 
     /// The body of an entry.
     pub(crate) fn place(number: u64, size: usize) -> Range<usize> {
         let place = usize::try_from(number % PLACES as u64).unwrap_or(0) * STEP;
         place..place + size
+    }
+
+    /// The same without a borrow, and without a copy.
+    pub(crate) fn shared(&self, range: Range<usize>) -> bytes::Bytes {
+        if range.end > self.bytes.len() || range.start > range.end {
+            return bytes::Bytes::new();
+        }
+        self.bytes.slice(range)
     }
 
     pub(crate) fn bytes(&self, range: &Range<usize>) -> &[u8] {

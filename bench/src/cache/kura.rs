@@ -1,6 +1,7 @@
 //! The node under measurement: the real binary, with tokens checked, metrics counted and every write synced.
 
 use super::core::Cores;
+use super::ending;
 use super::system::{Paths, Process, System, free_port, wait};
 use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::hmac;
@@ -79,10 +80,10 @@ impl Launch {
         let log = data.with_extension("log");
         let output = fs::File::create(&log)?;
         let mut command = match &limits.group {
-            None => Command::new(&self.program),
+            None => ending::following(&self.program)?,
             Some(group) => {
                 // The shell joins the group, and then becomes the server.
-                let mut shell = Command::new("/bin/sh");
+                let mut shell = ending::following(Path::new("/bin/sh"))?;
                 shell
                     .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
                     .arg(group.join("cgroup.procs"))
@@ -109,7 +110,7 @@ impl Launch {
                 .spawn()
                 .with_context(|| format!("failed to start {}", self.program.display()))
         })?;
-        let process = Process { child, name: "kura" };
+        let process = Process::new(child, "kura");
         Ok(Kura {
             system: System {
                 name: "kura".into(),

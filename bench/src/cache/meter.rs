@@ -1,6 +1,6 @@
 //! Processor time and memory, from `/proc`.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
@@ -26,6 +26,8 @@ impl Cpu {
 }
 
 struct Stat {
+    /// As in `ps`; Z has ended.
+    state: char,
     parent: u32,
     user: u64,
     system: u64,
@@ -37,6 +39,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
+        state: fields.first()?.chars().next()?,
         parent: u32::try_from(number(4)?).ok()?,
         user: number(14)?,
         system: number(15)?,
@@ -52,8 +55,8 @@ fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// What a process and everything it started has used so far. nginx works in a child; kura in itself.
-pub(crate) fn cpu(pid: u32) -> Result<Cpu> {
+/// A process and everything it started, if it is there.
+fn descent(pid: u32) -> Result<Vec<(u32, Stat)>> {
     let mut all = HashMap::new();
     for entry in fs::read_dir("/proc").context("failed to list /proc")?.flatten() {
         let number = entry.file_name().to_string_lossy().parse::<u32>();
@@ -61,20 +64,35 @@ pub(crate) fn cpu(pid: u32) -> Result<Cpu> {
             all.insert(pid, stat);
         }
     }
-    let own = all.get(&pid).with_context(|| format!("process {pid} has ended"))?;
-    let (mut user, mut system) = (own.user, own.system);
-    let mut parents = vec![pid];
-    while let Some(parent) = parents.pop() {
-        for (child, stat) in all.iter().filter(|(_, stat)| stat.parent == parent) {
-            parents.push(*child);
-            user += stat.user;
-            system += stat.system;
-        }
+    let mut found: Vec<(u32, Stat)> = all.remove(&pid).map(|stat| (pid, stat)).into_iter().collect();
+    let mut next = 0;
+    while let Some((parent, _)) = found.get(next) {
+        let parent = *parent;
+        found.extend(all.extract_if(|_, stat| stat.parent == parent));
+        next += 1;
     }
+    Ok(found)
+}
+
+/// What a process and everything it started has used so far. nginx works in a child; kura in itself.
+pub(crate) fn cpu(pid: u32) -> Result<Cpu> {
+    let found = descent(pid)?;
+    ensure!(!found.is_empty(), "process {pid} has ended");
     Ok(Cpu {
-        user: ticks(user),
-        system: ticks(system),
+        user: ticks(found.iter().map(|(_, stat)| stat.user).sum()),
+        system: ticks(found.iter().map(|(_, stat)| stat.system).sum()),
     })
+}
+
+/// A process and everything it started.
+pub(crate) fn family(pid: u32) -> Vec<u32> {
+    let found = descent(pid).unwrap_or_default();
+    found.into_iter().map(|(pid, _)| pid).collect()
+}
+
+/// Whether a process has not ended. One that nobody has waited for yet has.
+pub(crate) fn is_running(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
 /// What a process itself has used, without those it started.
@@ -180,7 +198,7 @@ mod tests {
     #[test]
     fn the_kernel_files_are_read() {
         let stat = parse_stat("42 (a) b) (c) S 7 42 42 0 -1 4194560 9 0 0 0 150 50 0 0").unwrap();
-        assert_eq!((stat.parent, stat.user, stat.system), (7, 150, 50));
+        assert_eq!((stat.state, stat.parent, stat.user, stat.system), ('S', 7, 150, 50));
         assert_eq!(parse_busy("cpu  10 1 20 1000 500 3 4 5 6 7\ncpu0 1\n"), Some(43));
         assert_eq!(parse_cores("cpu  10 1\ncpu0 1\ncpu1 1\nintr 1\n"), 2);
         assert_eq!(
@@ -203,6 +221,7 @@ mod tests {
         let me = std::process::id();
         assert_eq!(listener(socket.local_addr().unwrap().port()), Some(me));
         assert!(cpu(me).is_ok() && memory(me).unwrap().now > 100_000);
+        assert!(family(me).first() == Some(&me) && is_running(me));
         assert!(machine_busy() > Duration::ZERO);
     }
 }

@@ -1,6 +1,7 @@
 //! The yardstick: nginx as a file server that takes uploads, tuned as one would, without logs, hashes or syncs.
 
 use super::core::Cores;
+use super::ending;
 use super::system::{Paths, Process, System, free_port, wait};
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
@@ -49,7 +50,7 @@ impl Nginx {
         fs::write(dir.join("nginx.conf"), config(&dir, port, root))?;
         let log = fs::File::create(dir.join("start.log"))?;
         let child = cores.on_server(|| {
-            Command::new(&program)
+            ending::following(&program)?
                 .arg("-p")
                 .arg(&dir)
                 .arg("-c")
@@ -62,7 +63,7 @@ impl Nginx {
                 .spawn()
                 .with_context(|| format!("failed to start {}", program.display()))
         })?;
-        let mut process = Process { child, name: "nginx" };
+        let mut process = Process::new(child, "nginx");
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let up = wait(Duration::from_secs(10), || {
             process.check().context(read(&dir.join("start.log")))?;

@@ -54,6 +54,8 @@ impl Series {
 pub(crate) struct RowResult {
     pub(crate) title: String,
     pub(crate) target: Target,
+    /// What nginx was asked, if not the same.
+    pub(crate) unit: Option<&'static str>,
     pub(crate) series: Vec<Series>,
 }
 
@@ -63,8 +65,28 @@ pub(crate) struct Fact {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) values: Vec<f64>,
-    /// No value may be above it.
-    pub(crate) most: Option<f64>,
+    pub(crate) limit: Limit,
+}
+
+/// What every value of a fact must keep to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limit {
+    None,
+    Most(f64),
+    Least(f64),
+}
+
+impl Limit {
+    /// In words, and whether it is kept.
+    fn verdict(self, values: &[f64], unit: &str) -> (String, &'static str) {
+        let (sign, limit, kept) = match self {
+            Self::None => return Default::default(),
+            Self::Most(most) => ("≤", most, values.iter().all(|value| *value <= most)),
+            Self::Least(least) => ("≥", least, values.iter().all(|value| *value >= least)),
+        };
+        let words = format!("{sign} {} {unit}", figure(limit));
+        (words.trim_end().to_owned(), yes_no(kept))
+    }
 }
 
 #[derive(Debug)]
@@ -132,9 +154,11 @@ impl Report {
             let yardstick = yardstick.and_then(|series| series.middle(Slot::micros));
             for (position, series) in row.series.iter().enumerate() {
                 let title = if position == 0 { row.title.as_str() } else { "" };
+                let unit = row.unit.filter(|_| series.system == "nginx");
+                let unit = unit.map(|unit| format!(", {unit}")).unwrap_or_default();
                 let _ = writeln!(
                     out,
-                    "| {title} | {} |{} |",
+                    "| {title} | {}{unit} |{} |",
                     series.system,
                     cells(row, series, yardstick)
                 );
@@ -149,18 +173,13 @@ impl Report {
         );
         for fact in &self.facts {
             let values: Vec<String> = fact.values.iter().map(|value| figure(*value)).collect();
-            let highest = fact.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let (target, met) = match fact.most {
-                Some(most) => (format!("≤ {} {}", figure(most), fact.unit), yes_no(highest <= most)),
-                None => (String::new(), ""),
-            };
+            let (target, met) = fact.limit.verdict(&fact.values, fact.unit);
             let _ = writeln!(
                 out,
-                "| {} | {} {} | {} | {met} |",
+                "| {} | {} {} | {target} | {met} |",
                 fact.what,
                 values.join(", "),
-                fact.unit,
-                target.trim_end()
+                fact.unit
             );
         }
     }
@@ -289,6 +308,7 @@ mod tests {
                         ratio: Some(1.0),
                         rate: None,
                     },
+                    unit: None,
                     series: vec![
                         series("kura", [10, 12, 11], 2.0),
                         series("nginx", [13, 14, 12], 22.0),
@@ -301,6 +321,7 @@ mod tests {
                         ratio: Some(0.8),
                         rate: Some(25_000.0),
                     },
+                    unit: None,
                     series: vec![series("kura", [30, 30, 30], 2.0), series("nginx", [60, 60, 60], 2.0)],
                 },
                 RowResult {
@@ -309,7 +330,17 @@ mod tests {
                         ratio: Some(0.9),
                         rate: None,
                     },
+                    unit: None,
                     series: vec![mixed, series("nginx", [30, 30, 30], 1.0)],
+                },
+                RowResult {
+                    title: "FindMissing".into(),
+                    target: Target {
+                        ratio: Some(25.0),
+                        rate: None,
+                    },
+                    unit: Some("GET 4 KiB"),
+                    series: vec![series("kura", [240, 250, 245], 1.0), series("nginx", [12, 13, 12], 1.0)],
                 },
             ],
             facts: vec![
@@ -317,19 +348,25 @@ mod tests {
                     what: "serving after a clean stop".into(),
                     unit: "s",
                     values: vec![0.41, 0.5, 1.25],
-                    most: Some(1.0),
+                    limit: Limit::Most(1.0),
                 },
                 Fact {
                     what: "idle memory".into(),
                     unit: "MiB",
                     values: vec![12.0],
-                    most: Some(20.0),
+                    limit: Limit::Most(20.0),
                 },
                 Fact {
                     what: "peak".into(),
                     unit: "MiB",
                     values: vec![300.0],
-                    most: None,
+                    limit: Limit::None,
+                },
+                Fact {
+                    what: "upload".into(),
+                    unit: "MB/s",
+                    values: vec![20.5, 11.9],
+                    limit: Limit::Least(12.0),
                 },
             ],
             notes: vec!["A note.".into()],

@@ -26,6 +26,11 @@ pub(crate) trait Row {
 
     fn target(&self) -> Target;
 
+    /// What nginx is asked instead, where it cannot be asked the same; then its cost is the unit of the row.
+    fn unit(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether the system can be asked this at all.
     fn suits(&self, _system: &System) -> bool {
         true
@@ -43,8 +48,9 @@ pub(crate) trait Row {
 
 /// All rows, in the order of the table.
 pub(crate) fn all(quick: bool) -> Vec<Box<dyn Row>> {
-    super::http::rows(quick)
-        .into_iter()
-        .map(|row| Box::new(row) as Box<dyn Row>)
+    let http = super::http::rows(quick).into_iter();
+    let reapi = super::reapi::rows(quick).into_iter();
+    http.map(|row| Box::new(row) as Box<dyn Row>)
+        .chain(reapi.map(|row| Box::new(row) as Box<dyn Row>))
         .collect()
 }

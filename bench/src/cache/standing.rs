@@ -1,4 +1,5 @@
-//! What is not per request: memory at rest, start-up with a million entries, and a thousand readers in little memory.
+//! What is not per request: memory at rest, start-up with a million entries, a thousand readers in little memory, and uploads over a
+//! long link.
 
 use super::group::Group;
 use super::http::{Known, Order, Uploads};
@@ -7,7 +8,7 @@ use super::kura::{Kura, Launch, Limits};
 use super::loader::{self, Ask, Drive, Source};
 use super::meter::{cpu, memory};
 use super::pages::{Dropped, drop_cached};
-use super::report::Fact;
+use super::report::{Fact, Limit};
 use super::system::{System, wait};
 use super::zipf::Random;
 use anyhow::{Context as _, Result, ensure};
@@ -19,9 +20,11 @@ const STOP: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Time to come to rest before memory is read.
 const REST: Duration = Duration::from_secs(2);
+/// From Europe to Australia, about.
+const ROUND_TRIP: Duration = Duration::from_millis(192);
 
 /// Names for `--only`.
-pub(crate) const NAMES: [&str; 3] = ["idle", "million", "pressure"];
+pub(crate) const NAMES: [&str; 4] = ["idle", "million", "pressure", "link"];
 
 /// What these measurements share.
 pub(crate) struct Stand<'a> {
@@ -53,16 +56,17 @@ impl Stand<'_> {
         match name {
             "idle" => self.idle(),
             "million" => self.million(),
-            _ => self.pressure(),
+            "pressure" => self.pressure(),
+            _ => self.link(),
         }
     }
 
-    fn fact(&mut self, what: impl Into<String>, unit: &'static str, values: Vec<f64>, most: Option<f64>) {
+    fn fact(&mut self, what: impl Into<String>, unit: &'static str, values: Vec<f64>, limit: Limit) {
         self.facts.push(Fact {
             what: what.into(),
             unit,
             values,
-            most,
+            limit,
         });
     }
 
@@ -78,7 +82,7 @@ impl Stand<'_> {
             kura.process.stop(STOP)?;
             std::fs::remove_dir_all(&data)?;
         }
-        self.fact("idle memory (RSS)", "MiB", values, Some(20.0));
+        self.fact("idle memory (RSS)", "MiB", values, Limit::Most(20.0));
         Ok(())
     }
 
@@ -134,10 +138,10 @@ impl Stand<'_> {
             };
             let pages = if cold { "cold page cache" } else { "warm" };
             let what = format!("{count} × 1 KiB: start to first hit after {how}, {pages}");
-            self.fact(what, "s", times, Some(1.0));
-            self.fact("— of which processor time", "s", work, None);
+            self.fact(what, "s", times, Limit::Most(1.0));
+            self.fact("— of which processor time", "s", work, Limit::None);
         }
-        let most = (!self.quick).then_some(120.0);
+        let most = if self.quick { Limit::None } else { Limit::Most(120.0) };
         let now = resident.iter().map(|memory| memory.now).max().map(mib);
         let peak = resident.iter().map(|memory| memory.peak).max().map(mib);
         self.fact(
@@ -150,7 +154,7 @@ impl Stand<'_> {
             format!("{count} × 1 KiB: peak memory while starting"),
             "MiB",
             peak.into_iter().collect(),
-            None,
+            Limit::None,
         );
         std::fs::remove_dir_all(&data)?;
         Ok(())
@@ -248,18 +252,28 @@ impl Stand<'_> {
         let what = format!("{readers} readers of 48 MiB at once in 512 MiB");
         #[expect(clippy::cast_precision_loss, reason = "counts are small")]
         let counts = (refused as f64, killed as f64, load.bytes as f64 / 1e9);
-        self.fact(format!("{what}: refused or cut off"), "", vec![counts.0], Some(0.0));
-        self.fact(format!("{what}: killed"), "", vec![counts.1], Some(0.0));
+        self.fact(
+            format!("{what}: refused or cut off"),
+            "",
+            vec![counts.0],
+            Limit::Most(0.0),
+        );
+        self.fact(format!("{what}: killed"), "", vec![counts.1], Limit::Most(0.0));
         if alive.is_ok() {
             let used = memory(kura.process.child.id())?;
-            self.fact(format!("{what}: peak memory (RSS)"), "MiB", vec![mib(used.peak)], None);
+            self.fact(
+                format!("{what}: peak memory (RSS)"),
+                "MiB",
+                vec![mib(used.peak)],
+                Limit::None,
+            );
         }
         if let Some(peak) = group.as_ref().and_then(Group::peak) {
             self.fact(
                 format!("{what}: peak of the control group, page cache included"),
                 "MiB",
                 vec![mib(peak)],
-                None,
+                Limit::None,
             );
         }
         let took = load.wall.as_secs_f64();
@@ -267,12 +281,50 @@ impl Stand<'_> {
             format!("{what}: all of it"),
             "GB/s",
             vec![(counts.2 / took * 100.0).round() / 100.0],
-            None,
+            Limit::None,
         );
         let _ = kura.process.stop(STOP);
         std::fs::remove_dir_all(&data)?;
         Ok(())
     }
+
+    /// One upload at a time over a link as long as that from another continent.
+    fn link(&mut self) -> Result<()> {
+        const SIZE: usize = super::http::LARGEST;
+        let data = self.dir.join("link");
+        let mut kura = self.launch.start(&data, &Limits::default())?;
+        kura.up(PATIENCE)?;
+        let delay = super::link::Delay::start(kura.system.address, ROUND_TRIP / 2)?;
+        let far = System {
+            address: delay.address,
+            ..kura.system.clone()
+        };
+        let (mut puts, mut writes) = (Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            let mut source = Uploads::new(&far, &format!("link-{run}"), SIZE, 1);
+            let drive = Drive {
+                address: far.address,
+                connections: 1,
+                time: None,
+            };
+            let load = loader::run(drive, self.bodies, &mut source)?.clean("one PUT over the link")?;
+            puts.push(megabytes_per_second(SIZE, load.wall));
+            let wall = super::reapi::upload_once(&far, &format!("link-write-{run}"), self.bodies, SIZE)?;
+            writes.push(megabytes_per_second(SIZE, wall));
+        }
+        let what = |how| format!("one {how} of 48 MiB over a round trip of {} ms", ROUND_TRIP.as_millis());
+        self.fact(what("HTTP PUT"), "MB/s", puts, Limit::Least(12.0));
+        self.fact(what("ByteStream write"), "MB/s", writes, Limit::Least(12.0));
+        drop(delay);
+        kura.process.stop(STOP)?;
+        std::fs::remove_dir_all(&data)?;
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a body is far below 2^52 bytes")]
+fn megabytes_per_second(bytes: usize, time: Duration) -> f64 {
+    (bytes as f64 / 1e5 / time.as_secs_f64()).round() / 10.0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

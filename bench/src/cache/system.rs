@@ -166,6 +166,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Takes charge of a child.
+    pub(crate) fn new(child: Child, name: &'static str) -> Self {
+        super::ending::add_server(child.id());
+        Self { child, name }
+    }
+
     /// Asks it to end, and waits.
     pub(crate) fn stop(&mut self, within: Duration) -> Result<()> {
         if let Ok(None) = self.child.try_wait() {
@@ -202,6 +208,7 @@ impl Drop for Process {
         if self.stop(Duration::from_secs(20)).is_err() {
             let _ = self.kill();
         }
+        super::ending::forget_server(self.child.id());
     }
 }
 
