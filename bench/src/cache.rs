@@ -38,7 +38,7 @@ use row::Row;
 use standing::Stand;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use system::{Peer, System};
 
 #[derive(Debug, Args)]
@@ -272,7 +272,10 @@ fn slot(row: &dyn Row, system: &System, round: u32, bodies: &Bodies, cores: u32)
     rustix::fs::sync();
     let own = std::process::id();
     let (server, loader, machine) = (meter::cpu(system.pid)?, meter::alone(own)?, meter::machine_busy());
+    let began = Instant::now();
     let mut load = row.drive(system, round, bodies)?;
+    // Longer than the calls themselves: a row may have to make what it sends first.
+    let all = began.elapsed();
     let cpu = meter::cpu(system.pid)?.since(server);
     let ours = cpu.total() + meter::alone(own)?.since(loader).total();
     let foreign = meter::machine_busy().saturating_sub(machine).saturating_sub(ours);
@@ -287,7 +290,7 @@ fn slot(row: &dyn Row, system: &System, round: u32, bodies: &Bodies, cores: u32)
         p50,
         p99,
         write_p99,
-        others: 100.0 * foreign.as_secs_f64() / (seconds * f64::from(cores)),
+        others: 100.0 * foreign.as_secs_f64() / (all.as_secs_f64() * f64::from(cores)),
     })
 }
 

@@ -3,6 +3,7 @@
 //! The server is a program that never answers, so that the benchmark is sure to be waiting for it when it is ended.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

@@ -144,6 +144,12 @@ impl Report {
              processes used meanwhile, at its worst.\n",
             self.rounds
         );
+        if self.rows.iter().any(|row| row.unit.is_some()) {
+            let _ = writeln!(
+                out,
+                "nginx speaks no gRPC: beside those calls it is asked what its line names, in the same rounds, and that is the unit.\n"
+            );
+        }
         let _ = writeln!(
             out,
             "| Request | System | CPU µs | user + system | of nginx | target | met | requests/s | MB/s | p50 ms | p99 ms | others |\n\

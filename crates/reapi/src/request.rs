@@ -368,8 +368,8 @@ mod tests {
         );
     }
 
-    /// Fuzzing against the library's decoder found that a client which accepts compressor 129 was sent zstd: one of the two
-    /// bytes that 129 is written in is a 1.
+    /// Found when agreement with the library's decoder became a fuzz target: a client that accepts compressor 129 was sent zstd,
+    /// since one of the two bytes 129 is written in is a 1.
     #[test]
     fn a_compressor_is_read_as_a_number_and_not_as_bytes() {
         let accepts = |compressors: &[i32]| {

@@ -302,8 +302,8 @@ mod tests {
         assert_eq!(read(&"0".repeat(64), -1), Err(BadDigest::Size));
     }
 
-    /// Fuzzing against the library's decoder found that we read messages it refuses: their fields had numbers beyond those
-    /// the protocol has.
+    /// Found when agreement with the library's decoder became a fuzz target: we read messages that it refuses, since their fields
+    /// had numbers beyond those the protocol has.
     #[test]
     fn fields_beyond_the_last_number_are_refused() {
         let read = |tag: u64| {

@@ -22,7 +22,9 @@ impl Blob {
 
     fn of_parts(parts: Vec<Bytes>) -> Self {
         let mut hasher = Hasher::new(Function::Sha256);
-        parts.iter().for_each(|part| hasher.update(part));
+        for part in &parts {
+            hasher.update(part);
+        }
         let digest = Digest {
             function: Function::Sha256,
             hash: hasher.finish(),
