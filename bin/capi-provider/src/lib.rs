@@ -40,6 +40,7 @@ pub mod claims;
 pub mod claims_store;
 pub mod config;
 pub mod decide;
+pub mod egress;
 pub mod fleet_key;
 pub mod flight;
 pub mod host;

@@ -10,5 +10,6 @@
     reason = "helpers of tests stand outside of #[test] functions, where these lints take them for production code"
 )]
 
+mod egress;
 mod fleet_key;
 mod support;
