@@ -10,6 +10,8 @@
     reason = "helpers of tests stand outside of #[test] functions, where these lints take them for production code"
 )]
 
+mod asking;
 mod egress;
 mod fleet_key;
+mod join;
 mod support;
