@@ -11,7 +11,10 @@
 )]
 
 mod asking;
+mod cluster_kind;
 mod egress;
+mod fleet;
 mod fleet_key;
 mod join;
+mod supplied_kubeconfig;
 mod support;
