@@ -32,19 +32,26 @@
 //! # Times
 //! [`rules::Rules`] holds them. Our own limiter may make a call wait; a call that would be sent after its time is not sent.
 
+pub mod api_server;
 pub mod bootstrap;
 pub mod candidates;
 pub mod capi;
 pub mod claims;
 pub mod claims_store;
+pub mod cluster;
 pub mod config;
 pub mod decide;
+pub mod egress;
+pub mod fleet_key;
 pub mod flight;
 pub mod host;
+pub mod identity;
 pub mod images;
 pub mod inventory;
 pub mod journal;
+pub mod kubeconfig;
 pub mod machine;
+pub mod machine_ref;
 pub mod metrics;
 pub mod names;
 pub mod orphan_report;

@@ -27,6 +27,24 @@ pub const WAITING_FOR_CLUSTER: &str = "WaitingForCluster";
 /// The Machine has no bootstrap data yet.
 pub const WAITING_FOR_BOOTSTRAP_DATA: &str = "WaitingForBootstrapData";
 
+/// Reasons of a cluster.
+pub mod cluster {
+    /// The API server's address is neither given nor published.
+    pub const ENDPOINT_UNKNOWN: &str = "EndpointUnknown";
+    /// No token can be had for Cluster API: its ServiceAccount is missing, or the right to ask for tokens.
+    pub const CREDENTIAL_UNAVAILABLE: &str = "CredentialUnavailable";
+    /// The kubeconfig Secret lacks something that Cluster API needs.
+    pub const KUBECONFIG_INCOMPLETE: &str = "KubeconfigIncomplete";
+    /// The identity in the kubeconfig may not do everything that Cluster API does.
+    pub const RIGHTS_MISSING: &str = "RightsMissing";
+    /// The API server refuses the credential in the kubeconfig.
+    pub const CREDENTIAL_REFUSED: &str = "CredentialRefused";
+    /// Nobody answers at the address in the kubeconfig.
+    pub const CONTROL_PLANE_UNREACHABLE: &str = "ControlPlaneUnreachable";
+    /// The kubeconfig refers to files of another Pod, so it cannot be tried from here.
+    pub const NOT_CHECKED: &str = "NotChecked";
+}
+
 /// Reasons of a Mac.
 pub mod apple_silicon {
     /// No pool prefix in the spec and no default.

@@ -1,0 +1,244 @@
+//! Grants the certificates of our nodes, and nobody else's.
+//!
+//! kube-controller-manager signs what is approved and asks no questions, so the questions are asked here: does the request come
+//! from the token of exactly this machine, or from its node; does the machine exist and stay; is the subject exact; is
+//! nothing asked for beyond it. Requests that concern other nodes are left to whoever looks after them. A request that only
+//! pretends to be ours is denied with a reason, so that no other approver grants it by mistake.
+//!
+//! Machines and Nodes are read when a request is judged, not taken from a cache: requests are rare, and a cache that lags
+//! could grant a certificate to a machine that was just deleted.
+
+mod judge;
+mod request;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, PostParams};
+use kube::runtime::controller::{Action, Config, Error as RuntimeError};
+use kube::runtime::{Controller, watcher};
+use russet_api::ScalewayAppleSiliconMachine;
+use russet_api::labels::OS;
+use russet_controller::runner::policy::{self, Requeue};
+use russet_controller::scope::Scope;
+use russet_controller::{Classify, Component, Manager};
+use tracing::{debug, info, warn};
+
+pub(crate) use judge::undecided;
+use judge::{Asked, Host, Known, Node, Sight, Verdict, is_tailnet};
+
+const NAME: &str = "csr-approver";
+/// Requests at once.
+const CONCURRENCY: u16 = 4;
+/// When to look again at a request that cannot be granted yet.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// Which names a host may have beside its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServingNames {
+    /// Domains in which a host is known by its own name, such as that of the tailnet.
+    pub suffixes: Vec<String>,
+}
+
+/// A request that could not be judged or decided.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {verb}: {}", crate::api_server::brief(source))]
+struct Failed {
+    verb: &'static str,
+    source: Box<kube::Error>,
+}
+
+fn failed(verb: &'static str) -> impl FnOnce(kube::Error) -> Failed {
+    move |source| Failed {
+        verb,
+        source: Box::new(source),
+    }
+}
+
+struct Context {
+    client: kube::Client,
+    scope: Scope,
+    names: ServingNames,
+}
+
+/// The approver, as a part of the provider's process.
+pub fn approver(manager: &Manager, names: ServingNames) -> Component {
+    let context = Arc::new(Context {
+        client: manager.client(),
+        scope: manager.config().scope.clone(),
+        names,
+    });
+    let check = manager.health().check(NAME);
+    check.pass();
+    Component::new(NAME, move |stop| async move {
+        let requests: Api<CertificateSigningRequest> = Api::all(context.client.clone());
+        Controller::new(requests, watcher::Config::default())
+            .with_config(Config::default().concurrency(CONCURRENCY))
+            .graceful_shutdown_on(stop.cancelled_owned())
+            .run(reconcile, retry, context)
+            .for_each(|result| {
+                match result {
+                    Ok(_) => check.pass(),
+                    Err(RuntimeError::QueueError(error)) => {
+                        warn!(%error, "cannot watch signing requests, trying again");
+                        check.fail("cannot watch signing requests");
+                    }
+                    Err(RuntimeError::ReconcilerFailed(error, object)) => {
+                        warn!(%error, request = object.name, "a signing request could not be judged, trying again");
+                    }
+                    Err(error) => debug!(%error, "signing request"),
+                }
+                std::future::ready(())
+            })
+            .await;
+        Ok::<_, std::convert::Infallible>(())
+    })
+}
+
+fn retry(_: Arc<CertificateSigningRequest>, error: &Failed, _: Arc<Context>) -> Action {
+    match policy::requeue(&error.source.class(), 1, &mut rand::rng()) {
+        Requeue::After(delay) => Action::requeue(delay),
+        Requeue::OnChange => Action::await_change(),
+    }
+}
+
+async fn reconcile(csr: Arc<CertificateSigningRequest>, context: Arc<Context>) -> Result<Action, Failed> {
+    let Some(asked) = Asked::read(&csr) else {
+        return Ok(Action::await_change());
+    };
+    let hosts = match asked.node() {
+        Some(name) => context.hosts(name).await?,
+        None => Vec::new(),
+    };
+    let node = match hosts.first() {
+        Some(host) => context.node(&host.name, asked.wants_tailnet()).await?,
+        None => None,
+    };
+    let known = Known {
+        hosts: &hosts,
+        sight: match context.scope {
+            Scope::Cluster => Sight::Whole,
+            Scope::Namespaces(_) => Sight::Partial,
+        },
+        node: node.as_ref(),
+        suffixes: &context.names.suffixes,
+    };
+    let (type_, reason, message) = match asked.judge(&known) {
+        Verdict::Ignore => return Ok(Action::await_change()),
+        Verdict::Wait(why) => {
+            warn!(request = csr.name_any(), why, "a signing request waits");
+            return Ok(Action::requeue(WAIT));
+        }
+        Verdict::Approve(message) => ("Approved", "MachineVerified", message),
+        Verdict::Deny { reason, message } => ("Denied", reason, message),
+    };
+    context.decide(&csr, type_, reason, message.clone()).await?;
+    info!(
+        request = csr.name_any(),
+        decision = type_,
+        reason,
+        message,
+        "decided about a signing request"
+    );
+    Ok(Action::await_change())
+}
+
+impl Context {
+    /// The machines of that name, in all namespaces in scope.
+    async fn hosts(&self, name: &str) -> Result<Vec<Host>, Failed> {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let mut hosts = Vec::new();
+        for place in self.scope.places() {
+            let machines: Api<ScalewayAppleSiliconMachine> = place.api(&self.client);
+            let found = machines.list(&named).await.map_err(failed("look for the machine"))?;
+            hosts.extend(found.items.into_iter().map(|machine| host(&machine)));
+        }
+        Ok(hosts)
+    }
+
+    async fn node(&self, name: &str, wants_tailnet: bool) -> Result<Option<Node>, Failed> {
+        let nodes: Api<KubeNode> = Api::all(self.client.clone());
+        let Some(live) = nodes.get_opt(name).await.map_err(failed("read the Node"))? else {
+            return Ok(None);
+        };
+        let mut tailnet = Vec::new();
+        if wants_tailnet {
+            // Any version will do, so the server answers from memory.
+            let all = nodes.list(&ListParams::default().match_any()).await;
+            let all = all.map_err(failed("list Nodes"))?.items;
+            let others: BTreeSet<IpAddr> = all
+                .iter()
+                .filter(|node| node.name_any() != name)
+                .flat_map(addresses)
+                .collect();
+            tailnet = addresses(&live)
+                .filter(|ip| is_tailnet(ip) && !others.contains(ip))
+                .collect();
+        }
+        Ok(Some(Node {
+            os: live.labels().get(OS).cloned(),
+            provider_id: live.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
+            tailnet,
+        }))
+    }
+
+    /// Writes a decision under the version that was judged, so that nothing can be changed in between.
+    async fn decide(
+        &self,
+        csr: &CertificateSigningRequest,
+        type_: &str,
+        reason: &str,
+        message: String,
+    ) -> Result<(), Failed> {
+        let mut decided = csr.clone();
+        let now = Time(jiff::Timestamp::now());
+        let status = decided.status.get_or_insert_default();
+        status
+            .conditions
+            .get_or_insert_default()
+            .push(CertificateSigningRequestCondition {
+                type_: type_.to_owned(),
+                status: "True".to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message),
+                last_update_time: Some(now),
+                ..CertificateSigningRequestCondition::default()
+            });
+        decided.metadata.managed_fields = None;
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let result = requests
+            .replace_subresource("approval", &csr.name_any(), &PostParams::default(), &decided)
+            .await;
+        match result {
+            Ok(_) => Ok(()),
+            // Withdrawn meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(failed("decide about the signing request")(error)),
+        }
+    }
+}
+
+fn host(machine: &ScalewayAppleSiliconMachine) -> Host {
+    let status = machine.status.as_ref();
+    Host {
+        name: machine.name_any(),
+        uid: machine.uid().unwrap_or_default(),
+        deleting: machine.metadata.deletion_timestamp.is_some(),
+        provider_id: machine.spec.provider_id.clone(),
+        addresses: status
+            .map(|status| status.addresses.iter().map(|a| a.address.clone()).collect())
+            .unwrap_or_default(),
+    }
+}
+
+fn addresses(node: &KubeNode) -> impl Iterator<Item = IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter_map(|address| address.address.parse().ok())
+}
