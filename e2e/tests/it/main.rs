@@ -29,6 +29,7 @@ mod kura_crash;
 mod linux_node;
 mod sample;
 mod scenarios;
+mod sim_mac;
 
 /// The node that was built last; built now if it never was.
 fn kura_program() -> russet_e2e::kura::Program {
