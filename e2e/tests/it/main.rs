@@ -13,6 +13,7 @@
 
 mod api_examples;
 mod api_fixtures;
+mod capi_chart;
 mod capi_contract;
 mod conformance_document;
 mod conformance_http;
