@@ -1,5 +1,6 @@
 //! The chart of the provider through the real Helm, on a real API server and beside the real Cluster API core.
 
+mod clusterctl;
 mod install;
 mod rights;
 
