@@ -5,13 +5,16 @@ mod install;
 mod rights;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::{CommandFactory as _, Parser as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use russet_capi_provider::config::{self, Cli};
 use russet_e2e::cluster;
 use serde_json::Value;
 
@@ -176,6 +179,33 @@ async fn no_rendered_object_is_a_hook_and_defaults_make_no_machines() -> Result<
     let argv =
         serde_json::to_string(&of_kind(&default, "Deployment")[0].pointer("/spec/template/spec/containers/0/args"))?;
     ensure!(!argv.contains("tailscale"), "{argv}");
+    Ok(())
+}
+
+/// `flag-skew`: a flag that the program of the same commit does not know would be said and ignored, and what it turns on would
+/// be off. Those of satellites that have not landed yet are named here.
+#[tokio::test]
+async fn the_program_of_the_same_commit_understands_every_rendered_flag() -> Result<()> {
+    const PENDING: [&str; 2] = ["api-server-url", "tailscale-egress-"];
+    let helm = Helm::new().await?;
+    for values in ["", FULL] {
+        let rendered = objects(&helm.template(values)?)?;
+        let args = of_kind(&rendered, "Deployment")[0]
+            .pointer("/spec/template/spec/containers/0/args")
+            .and_then(Value::as_array)
+            .context("args")?;
+        let args = args.iter().filter_map(Value::as_str);
+        let line = std::iter::once("manager").chain(args).map(OsString::from);
+        let (known, ignored) = config::lenient(&Cli::command(), line);
+        for config::Ignored(flag) in ignored {
+            ensure!(
+                PENDING.iter().any(|pending| flag.starts_with(pending)),
+                "the program does not know {flag}"
+            );
+        }
+        let cli = Cli::try_parse_from(known)?;
+        config::Settings::from_args(cli.provider, cli.bootstrap)?;
+    }
     Ok(())
 }
 
