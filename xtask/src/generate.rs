@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{chart, reference};
+use crate::{chart, clusterctl, reference};
 
 /// Files by their path from the root of the workspace.
 type Files = BTreeMap<PathBuf, String>;
 
 /// Writes all generated files and removes those nobody generates any more.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    let wanted = render()?;
+    let wanted = render_all(root)?;
     for stale in existing(root)?.into_keys().filter(|path| !wanted.contains_key(path)) {
         fs::remove_file(root.join(&stale)).with_context(|| format!("failed to remove {}", stale.display()))?;
     }
@@ -34,15 +34,22 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 
 /// Fails if a generated file is not what [`write`] would write.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let differences = differences(&render()?, &existing(root)?);
+    let differences = differences(&render_all(root)?, &existing(root)?);
     if differences.is_empty() {
         return Ok(());
     }
     bail!(
-        "{} generated file(s) differ from crates/api; run `cargo run -p xtask -- generate` and commit the result\n\n{}",
+        "{} generated file(s) differ from what they come from; run `cargo run -p xtask -- generate` and commit the result\n\n{}",
         differences.len(),
         differences.join("\n")
     );
+}
+
+/// Everything: what needs nothing but our own crates, and what Helm renders.
+fn render_all(root: &Path) -> Result<Files> {
+    let mut files = render()?;
+    files.extend(clusterctl::files(root)?);
+    Ok(files)
 }
 
 fn render() -> Result<Files> {
@@ -58,16 +65,27 @@ fn render() -> Result<Files> {
     Ok(files)
 }
 
-/// The generated files that are there: all YAML of the chart's templates, all pages of the reference.
+/// The generated files that are there: all YAML of the chart's templates, all pages of the reference, and the clusterctl files of
+/// every version.
 fn existing(root: &Path) -> Result<Files> {
     let mut files = Files::new();
-    for (folder, extension) in [(chart::FOLDER, "yaml"), (reference::FOLDER, "md")] {
-        let Ok(entries) = fs::read_dir(root.join(folder)) else {
+    let mut folders = vec![
+        (PathBuf::from(chart::FOLDER), "yaml"),
+        (PathBuf::from(reference::FOLDER), "md"),
+    ];
+    for version in fs::read_dir(root.join(clusterctl::FOLDER)).into_iter().flatten() {
+        let name = version.context("failed to list the clusterctl files")?.file_name();
+        folders.push((Path::new(clusterctl::FOLDER).join(name), "yaml"));
+    }
+    for (folder, extension) in folders {
+        let Ok(entries) = fs::read_dir(root.join(&folder)) else {
             continue;
         };
         for entry in entries {
-            let name = entry.with_context(|| format!("failed to list {folder}"))?.file_name();
-            let path = Path::new(folder).join(name);
+            let name = entry
+                .with_context(|| format!("failed to list {}", folder.display()))?
+                .file_name();
+            let path = folder.join(name);
             if path.extension().is_some_and(|e| e == extension) {
                 let text = fs::read_to_string(root.join(&path));
                 files.insert(

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 
 mod chart;
 mod ci;
+mod clusterctl;
 mod compatibility;
 mod dependencies;
 mod generate;
@@ -27,7 +28,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write the CRD chart and the field reference from crates/api
+    /// Write the CRD chart and the field reference from crates/api, and the clusterctl files from charts/capi-provider
     Generate {
         /// Write nothing; fail with a difference if a file is not what would be written
         #[arg(long)]

@@ -13,6 +13,7 @@
 
 mod api_examples;
 mod api_fixtures;
+mod capi_chart;
 mod capi_contract;
 mod conformance_document;
 mod conformance_http;
@@ -29,6 +30,7 @@ mod kura_crash;
 mod linux_node;
 mod sample;
 mod scenarios;
+mod sim_mac;
 
 /// The node that was built last; built now if it never was.
 fn kura_program() -> russet_e2e::kura::Program {

@@ -1,0 +1,82 @@
+//! Flags of `sim-mac`.
+
+use crate::fleet::{DEFAULT_PORT, Options};
+use crate::node::DEFAULT_KUBELET_VERSION;
+
+/// The Mac minis behind a running sim-scaleway
+///
+/// Each mini of the emulated Scaleway answers on its own loopback address. It is a stand-in agent: told to join, it asks for
+/// a certificate with the bootstrap kubeconfig it was given, registers its Node and keeps it alive.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "sim-mac", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// The sim-scaleway whose machines these are
+    #[arg(
+        long,
+        env = "SCW_API_URL",
+        default_value = "http://127.0.0.1:4280",
+        value_name = "URL"
+    )]
+    pub scaleway: String,
+    /// The port on the address of every machine; 0 takes a free one and prints it
+    #[arg(long, default_value_t = DEFAULT_PORT)]
+    pub port: u16,
+    /// What Nodes say their kubelet is; must be the version of the MachineDeployments to the letter
+    #[arg(long, default_value = DEFAULT_KUBELET_VERSION, value_name = "VERSION", value_parser = version)]
+    pub kubelet_version: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Five minis that can join a cluster:
+    sim-scaleway --pool 5 &
+    sim-mac --scaleway http://127.0.0.1:4280
+
+  What one of them is doing (user and password: curl http://127.0.0.1:4280/_sim/hosts):
+    curl -u m1:PASSWORD http://127.77.0.1:10251/state";
+
+/// Cluster API takes nothing but `v` and a full version.
+fn version(text: &str) -> Result<String, String> {
+    let numbers: Option<Vec<u32>> = text
+        .strip_prefix('v')
+        .map(|rest| rest.split(['-', '+']).next().unwrap_or_default())
+        .and_then(|core| core.split('.').map(|number| number.parse().ok()).collect());
+    match numbers {
+        Some(numbers) if numbers.len() == 3 => Ok(text.to_owned()),
+        _ => Err(format!("{text:?} is not a version such as {DEFAULT_KUBELET_VERSION}")),
+    }
+}
+
+impl Cli {
+    /// What to emulate.
+    pub fn options(&self) -> Options {
+        Options {
+            port: self.port,
+            kubelet_version: self.kubelet_version.clone(),
+            ..Options::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_flags_are_consistent_and_the_help_has_examples() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("sim-scaleway --pool 5"), "{help}");
+    }
+
+    #[test]
+    fn a_version_is_complete() {
+        for good in ["v1.35.4", "v1.36.0-rc.1", "v1.35.4+tart"] {
+            assert!(version(good).is_ok(), "{good}");
+        }
+        for bad in ["1.35.4", "v1.35", "v1.35.x", ""] {
+            assert!(version(bad).is_err(), "{bad}");
+        }
+    }
+}
