@@ -15,6 +15,7 @@ use super::reply::{Payload, Reply, Slice};
 use super::route::Route;
 use super::service::{Plan, Planned, Service};
 use super::span::Traced;
+use crate::blob::Reader;
 use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
@@ -31,7 +32,7 @@ use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -354,7 +355,12 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
             if slice.described_only {
                 Content::whole(Bytes::new())
             } else {
-                Content::Slice(Box::new(slice))
+                let Slice { hit, start, length, .. } = slice;
+                Content::Slice {
+                    reader: Box::new(Reader::new(&underway.service.shared.blobs, hit)),
+                    start,
+                    length,
+                }
             }
         }
     };
@@ -387,7 +393,11 @@ struct Outgoing {
 #[derive(Debug)]
 enum Content {
     Whole(Option<Bytes>),
-    Slice(Box<Slice>),
+    Slice {
+        reader: Box<Reader<Vec<u8>>>,
+        start: u64,
+        length: u64,
+    },
 }
 
 impl Content {
@@ -400,19 +410,19 @@ impl http_body::Body for Outgoing {
     type Data = Bytes;
     type Error = crate::blob::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Self { content, underway } = self.get_mut();
         match content {
             Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Slice(slice) => {
-                let count = (slice.length - underway.sent).min(FRAME);
+            Content::Slice { reader, start, length } => {
+                let count = (*length - underway.sent).min(FRAME);
                 if count == 0 {
                     return Poll::Ready(None);
                 }
-                let mut bytes = vec![0; usize::try_from(count).unwrap_or_default()];
-                let read = slice.hit.read_at(slice.start + underway.sent, &mut bytes);
+                let room = usize::try_from(count).unwrap_or_default();
+                let read = ready!(reader.poll_read(cx, *start + underway.sent, room, Vec::new));
                 underway.sent += count;
-                Poll::Ready(Some(read.map(|()| Frame::data(bytes.into()))))
+                Poll::Ready(Some(read.map(|bytes| Frame::data(bytes.into()))))
             }
         }
     }
@@ -420,14 +430,14 @@ impl http_body::Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(bytes) => bytes.is_none(),
-            Content::Slice(slice) => self.underway.sent == slice.length,
+            Content::Slice { length, .. } => self.underway.sent == *length,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(match &self.content {
             Content::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            Content::Slice(slice) => slice.length - self.underway.sent,
+            Content::Slice { length, .. } => length - self.underway.sent,
         })
     }
 }

@@ -62,7 +62,7 @@ impl http_body::Body for Body {
         let frame = match this {
             Self::Empty => return Poll::Ready(None),
             Self::Message(pieces) => pieces.next().map(|piece| Ok(Frame::data(piece))),
-            Self::Blob(outgoing) => match outgoing.next() {
+            Self::Blob(outgoing) => match ready!(outgoing.poll_next(cx)) {
                 Some(Ok(piece)) => Some(Ok(Frame::data(piece))),
                 Some(Err(status)) => Some(Err(status)),
                 None => None,
