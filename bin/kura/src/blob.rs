@@ -470,6 +470,11 @@ impl Blobs {
             ),
             ("segment_handles_cached", "Open segments.", stats.segments as f64),
             (
+                "store_leases",
+                "Entries kept from eviction for a while.",
+                stats.leases as f64,
+            ),
+            (
                 "store_queued_bytes",
                 "Bytes waiting for a group commit.",
                 stats.queued_bytes as f64,
