@@ -20,6 +20,7 @@ use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
 use crate::reapi;
+use crate::usage::Protocol;
 use bytes::{Buf as _, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -78,7 +79,12 @@ where
     let requests = Arc::new(());
     let held = Arc::clone(&requests);
     let handler = hyper::service::service_fn(move |request| {
-        let underway = Underway::new(&service, Arc::clone(&held));
+        let protocol = if is_grpc(&request) {
+            Protocol::Grpc
+        } else {
+            Protocol::Http
+        };
+        let underway = Underway::new(&service, Arc::clone(&held), protocol);
         let service = service.clone();
         async move { Ok::<_, Infallible>(respond(request, &service, patience, underway).await) }
     });
@@ -136,7 +142,7 @@ async fn respond(
     mut underway: Underway,
 ) -> http::Response<Answer> {
     let (parts, incoming) = request.into_parts();
-    if parts.version == http::Version::HTTP_2 && is_grpc(&parts) {
+    if underway.protocol == Protocol::Grpc {
         let response = reapi::respond(parts, incoming, service, patience.stall).await;
         return response.map(|body| Answer::Grpc {
             body,
@@ -181,6 +187,7 @@ async fn respond(
 #[derive(Debug)]
 struct Underway {
     service: Service,
+    protocol: Protocol,
     /// The connection counts these.
     _held: Arc<()>,
     started: Instant,
@@ -191,10 +198,14 @@ struct Underway {
 }
 
 impl Underway {
-    fn new(service: &Service, held: Arc<()>) -> Self {
-        service.shared.lifecycle.begin();
+    fn new(service: &Service, held: Arc<()>, protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Http => service.shared.lifecycle.begin(),
+            Protocol::Grpc => service.shared.lifecycle.begin_call(),
+        }
         Self {
             service: service.clone(),
+            protocol,
             _held: held,
             started: Instant::now(),
             answer: None,
@@ -217,16 +228,20 @@ impl Drop for Underway {
         if let Some((receipt, wanted)) = self.egress.take() {
             self.service.sent(receipt, self.sent, wanted, took);
         }
-        self.service.shared.lifecycle.end();
+        match self.protocol {
+            Protocol::Http => self.service.shared.lifecycle.end(),
+            Protocol::Grpc => self.service.shared.lifecycle.end_call(),
+        }
     }
 }
 
 /// The same rule as that of [`Head::is_grpc`], before there is a head.
-fn is_grpc(parts: &http::request::Parts) -> bool {
-    let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type
-        .and_then(|value| value.get(..16))
-        .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+fn is_grpc(request: &http::Request<Incoming>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    request.version() == http::Version::HTTP_2
+        && content_type
+            .and_then(|value| value.get(..16))
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
 }
 
 /// The body of an answer, of either kind.
@@ -234,7 +249,7 @@ fn is_grpc(parts: &http::request::Parts) -> bool {
 enum Answer {
     Plain(Outgoing),
     Grpc {
-        body: reapi::Body,
+        body: reapi::Answer,
         /// Until the last byte is sent.
         _underway: Underway,
     },

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::call::Call;
 use super::capabilities::{batch_limit, batch_message};
+use super::egress::Egress;
 use super::message::{self, begin, seal};
 use super::status::{Code, Status};
 use crate::blob::{self, Blobs, Kind, Put, Target, packed_key};
@@ -80,10 +81,11 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     for number in 0..hits {
         call.hit(Kind::Cas, scope.namespace(), if number == 0 { sent } else { 0 });
     }
+    let egress = call.egress_of(Kind::Cas, scope.namespace(), sent);
     for _ in 0..misses {
         call.miss(Kind::Cas, scope.namespace());
     }
-    Ok(assemble(outs))
+    Ok(assemble(outs, egress))
 }
 
 fn too_large() -> Status {
@@ -95,14 +97,14 @@ fn estimate(total: u64, count: usize) -> usize {
 }
 
 /// One message from its pieces, the first of which has room for the prefix.
-fn assemble(outs: Vec<Vec<u8>>) -> Body {
+fn assemble(outs: Vec<Vec<u8>>, egress: Option<Egress>) -> Body {
     let mut outs = outs.into_iter();
     let first = outs.next().unwrap_or_else(|| begin(0));
     let rest: Vec<Bytes> = outs.map(Bytes::from).collect();
     let more = rest.iter().map(Bytes::len).sum();
     let mut pieces = vec![seal(first, more)];
     pieces.extend(rest.into_iter().filter(|piece| !piece.is_empty()));
-    Body::pieces(pieces)
+    Body::pieces(pieces, egress)
 }
 
 /// Runs `work` on shares of `count` entries, on other threads.
@@ -179,7 +181,7 @@ impl ReadJob {
         Some(share)
     }
 
-    /// Appends the response of one blob; bytes of content sent. `None`: not in that manner.
+    /// Appends the response of one blob; bytes of it that are sent. `None`: not in that manner.
     fn one(&self, raw: &RawDigest<'_>, out: &mut Vec<u8>, manner: Manner) -> Result<Option<u64>, Status> {
         let digest = raw.digest(self.function)?;
         let missing = || Status::not_found("the blob is not here");
@@ -217,7 +219,7 @@ impl ReadJob {
         if compressor != 0 {
             put_number(out, 4, compressor);
         }
-        Ok(read.then_some(digest.size))
+        Ok(read.then_some(length))
     }
 }
 

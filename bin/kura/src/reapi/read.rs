@@ -5,6 +5,7 @@
 
 use super::body::Body;
 use super::call::Call;
+use super::egress::Egress;
 use super::message::{self, PREFIX, prefix};
 use super::status::{Code, Status};
 use crate::blob::{Frames, Hit, Kind, Reader, Room};
@@ -87,6 +88,8 @@ enum Source {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     reader: Reader<Piece>,
+    /// None until it is known that the blob will be sent.
+    egress: Option<Egress>,
     source: Source,
     /// What was compressed and not sent yet.
     out: Vec<u8>,
@@ -98,12 +101,18 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// The next message.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        match &mut self.source {
-            Source::Stored if self.position == self.end => Poll::Ready(None),
-            Source::Stored => self.poll_stored(cx).map(Some),
-            Source::Deflate(None) => Poll::Ready(None),
-            Source::Deflate(Some(_)) => self.poll_deflated(cx).map(Some),
+        let next = match &mut self.source {
+            Source::Stored if self.position == self.end => None,
+            Source::Stored => Some(ready!(self.poll_stored(cx))),
+            Source::Deflate(None) => None,
+            Source::Deflate(Some(_)) => Some(ready!(self.poll_deflated(cx))),
+        };
+        match (&next, &mut self.egress) {
+            (Some(Ok((_, content))), Some(egress)) => egress.sent(*content),
+            (None, Some(egress)) => egress.end(),
+            _ => {}
         }
+        Poll::Ready(next.map(|next| next.map(|(message, _)| message)))
     }
 
     /// The next piece of the blob, behind room for what precedes it, and its length.
@@ -115,18 +124,20 @@ impl Outgoing {
         Poll::Ready(Ok((piece, length)))
     }
 
-    fn poll_stored(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    /// A message, and how much content is in it.
+    fn poll_stored(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, u64), Status>> {
         let (mut piece, length) = ready!(self.poll_piece(cx))?;
         let head = head(length);
         let start = ROOM - head.len();
         if let Some(place) = piece.0.get_mut(start..ROOM) {
             place.copy_from_slice(&head);
         }
-        Poll::Ready(Ok(Bytes::from_owner(piece).slice(start..ROOM + length)))
+        let message = Bytes::from_owner(piece).slice(start..ROOM + length);
+        Poll::Ready(Ok((message, length as u64)))
     }
 
     /// Compresses pieces until they fill a message. Those that compress well may take a while, so others get their turn.
-    fn poll_deflated(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    fn poll_deflated(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, u64), Status>> {
         for _ in 0..TURN {
             if self.out.is_empty() {
                 self.out.resize(ROOM, 0);
@@ -151,14 +162,15 @@ impl Outgoing {
     }
 
     /// What was compressed, as a message.
-    fn compressed(&mut self) -> Bytes {
+    fn compressed(&mut self) -> (Bytes, u64) {
         let mut out = std::mem::take(&mut self.out);
+        let content = (out.len() - ROOM) as u64;
         let head = head(out.len() - ROOM);
         let start = ROOM - head.len();
         if let Some(place) = out.get_mut(start..ROOM) {
             place.copy_from_slice(&head);
         }
-        Bytes::from(out).slice(start..)
+        (Bytes::from(out).slice(start..), content)
     }
 }
 
@@ -198,7 +210,7 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     } else {
         start.saturating_add(limit).min(size)
     };
-    let outgoing = match open(call, scope.namespace(), &wanted, start..end).await {
+    let mut outgoing = match open(call, scope.namespace(), &wanted, start..end).await {
         Ok(Some(outgoing)) => outgoing,
         Ok(None) if wanted.digest.is_empty_blob() => return empty(wanted.encoding),
         Ok(None) => {
@@ -211,13 +223,14 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
         }
     };
     call.hit(Kind::Cas, scope.namespace(), end - start);
+    outgoing.egress = Some(call.egress(Kind::Cas, scope.namespace()));
     Ok(Body::Blob(Box::new(outgoing)))
 }
 
 /// The empty blob needs no upload to be read.
 fn empty(encoding: Encoding) -> Result<Body, Status> {
     if encoding == Encoding::Identity {
-        return Ok(Body::pieces(Vec::new()));
+        return Ok(Body::pieces(Vec::new(), None));
     }
     let frame = russet_reapi::pack::deflate(b"", 1)?;
     let mut message = head(frame.len());
@@ -244,6 +257,7 @@ async fn open(
         return Ok(Some(Outgoing {
             _held: shared.budget.reserve(WINDOW.min(end)).await?,
             reader: Reader::new(&shared.blobs, hit),
+            egress: None,
             source: Source::Stored,
             out: Vec::new(),
             position: Frames::START,
@@ -260,6 +274,7 @@ async fn open(
     Ok(Some(Outgoing {
         _held: shared.budget.reserve(WINDOW.min(length)).await?,
         reader: Reader::new(&shared.blobs, hit),
+        egress: None,
         source: match wanted.encoding {
             Encoding::Identity => Source::Stored,
             Encoding::Zstd => Source::Deflate(Some(Deflate::new(length)?)),

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 #[repr(u8)]
 pub(super) enum Code {
     Ok = 0,
+    Cancelled = 1,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     NotFound = 5,

@@ -128,6 +128,7 @@ pub(in crate::http) fn action(
     let reading = Reading {
         route: Route::BazelAction,
         kind: Kind::Action,
+        counted: Kind::Action,
         content_type: if form == Form::Json { JSON } else { OCTETS },
         missing: ARTIFACT_MISSING,
         enveloped: false,
@@ -226,7 +227,7 @@ pub(in crate::http) async fn store<B: Body>(
     let target = target(Kind::Action, &result.namespace, &result.form.key(&result.hash));
     let length = bytes.len() as u64;
     shared.blobs.put_referring(&target, bytes.into(), &references).await?;
-    service.stored(&target, length);
+    service.stored(Kind::Action, &target, length);
     service.count(Route::BazelAction, &target.namespace, Event::Stored, length);
     Ok(Reply::empty(200))
 }

@@ -62,6 +62,7 @@ pub(in crate::http) fn plan(
         blob: Incoming {
             route: Route::Go,
             target: target(Kind::Cas, namespace, &key(Function::Sha256, &id)),
+            counted: Kind::Go,
             limit: PROTOCOL.limit,
             created: PROTOCOL.created,
             existing: PROTOCOL.existing,
@@ -96,6 +97,7 @@ fn read(service: &Service, head: &Head<'_>, namespace: &str, action: &[u8; 32]) 
     let reading = Reading {
         route: Route::Go,
         kind: Kind::Cas,
+        counted: Kind::Go,
         content_type: OCTETS,
         missing: ARTIFACT_MISSING,
         enveloped: false,
@@ -126,8 +128,6 @@ pub(in crate::http) async fn store<B: Body>(service: &Service, output: Output, b
     bytes.extend_from_slice(&id);
     bytes.extend_from_slice(&unix_ms().to_le_bytes());
     let reference = target(Kind::Cas, &entry.namespace, &key(Function::Sha256, &id));
-    let length = bytes.len() as u64;
     service.shared.blobs.put_referring(&entry, bytes, &[reference]).await?;
-    service.stored(&entry, length);
     Ok(Reply::empty(200))
 }
