@@ -57,7 +57,7 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     let pieces = if let Some(piece) = here {
         vec![piece]
     } else {
-        let shares = spread(&message.bytes, request.count, move |bytes, range| {
+        let reading = spread(&message.bytes, request.count, move |bytes, range| {
             let digests = BatchRead::read(bytes).map(|request| request.digests());
             let picked = digests
                 .into_iter()
@@ -68,7 +68,7 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
             let out = if range.start == 0 { begin(0) } else { Vec::new() };
             job.run(out, picked, Manner::Patient).unwrap_or_default()
         });
-        shares.await?
+        reading.await?
     };
     let (mut hits, mut misses, mut sent) = (0, 0, 0);
     let mut outs = Vec::with_capacity(pieces.len());
@@ -194,12 +194,11 @@ impl ReadJob {
         } else {
             None
         };
-        let (mut hit, start, compressor) = match frames {
-            Some(frames) => (frames.hit, blob::Frames::START, 1),
-            None => {
-                let found = self.blobs.content(&self.namespace, &digest)?;
-                (found.ok_or_else(missing)?, 0, 0)
-            }
+        let (mut hit, start, compressor) = if let Some(frames) = frames {
+            (frames.hit, blob::Frames::START, 1)
+        } else {
+            let found = self.blobs.content(&self.namespace, &digest)?;
+            (found.ok_or_else(missing)?, 0, 0)
         };
         if hit.is_unverified() {
             if manner == Manner::AtOnce {

@@ -179,8 +179,12 @@ async fn usage_says_how_clients_spoke() {
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
             .filter(|event| event["artifact_kind"] == "reapi")
             .map(|event| {
-                let word = |name: &str| event[name].as_str().unwrap().to_owned();
-                (word("operation"), word("protocol"), event["bytes"].as_i64().unwrap())
+                let text_of = |name: &str| event[name].as_str().unwrap().to_owned();
+                (
+                    text_of("operation"),
+                    text_of("protocol"),
+                    event["bytes"].as_i64().unwrap(),
+                )
             })
             .collect();
         told.sort();
