@@ -5,6 +5,7 @@ mod cas;
 mod envelope;
 mod error;
 mod kind;
+mod now;
 mod pace;
 mod packed;
 mod tag;
@@ -13,6 +14,7 @@ pub use cas::{Frames, Vouch};
 pub use envelope::Envelope;
 pub use error::{Class, Error};
 pub use kind::Kind;
+pub use now::{Reader, Room};
 pub use pace::Pace;
 pub use packed::packed_key;
 pub use tag::Tag;
@@ -26,7 +28,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 /// Bodies up to this size are read together with the lookup and sent from memory; larger ones go by `sendfile`.
@@ -73,6 +75,8 @@ enum Place {
     Memory(Buffer),
     File(FileRange),
     Unverified(Box<Entry>),
+    /// Unverified, and compressed.
+    Sealed(Box<Entry>),
     Packed(Box<Packed>),
 }
 
@@ -121,19 +125,49 @@ impl Hit {
 
     /// Nobody has compared its checksum since the process started: [`Hit::verify`] must be called first.
     pub fn is_unverified(&self) -> bool {
-        matches!(self.place, Place::Unverified(_))
+        matches!(self.place, Place::Unverified(_) | Place::Sealed(_))
     }
 
     /// Reads the whole blob once and compares its checksum. `None`: it is damaged, and gone. Blocks.
     pub fn verify(mut self) -> Result<Option<Self>, Error> {
-        if let Place::Unverified(mut entry) = self.place {
-            match entry.file_range() {
-                Ok(range) => self.place = Place::File(range),
-                Err(segstore::Error::Damaged) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
+        let (mut entry, sealed) = match self.place {
+            Place::Unverified(entry) => (entry, false),
+            Place::Sealed(entry) => (entry, true),
+            _ => return Ok(Some(self)),
+        };
+        match entry.file_range() {
+            Ok(range) => self.place = Place::File(range),
+            Err(segstore::Error::Damaged) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        if sealed {
+            self.length = entry.len();
+            return self.unpack().map(Some);
         }
         Ok(Some(self))
+    }
+
+    /// A blob that is stored compressed, seen as its content. What is unverified stays so: its length is what its first
+    /// bytes claim, and is compared with the rest.
+    fn unpack(mut self) -> Result<Self, Error> {
+        let mut length = [0; 8];
+        if let Place::Unverified(entry) = self.place {
+            if entry.peek_at(&mut length, 0)? != length.len() {
+                return Err(segstore::Error::Damaged.into());
+            }
+            self.length = u64::from_le_bytes(length);
+            self.place = Place::Sealed(entry);
+            return Ok(self);
+        }
+        let (tag, version) = (self.tag, self.version);
+        let packed = Packed::open(self)?;
+        Ok(Self {
+            length: packed.size(),
+            version,
+            tag,
+            skip: 0,
+            place: Place::Packed(Box::new(packed)),
+        })
     }
 
     /// Takes the envelope off the body; `None` if there is none, which means that the entry is not what its kind says.
@@ -175,9 +209,17 @@ impl Hit {
                 .file()
                 .and_then(|file| file.read_exact_at(into, range.offset + start).ok()),
             Place::Packed(packed) => return packed.read_at(start, into),
-            Place::Unverified(_) => None,
+            Place::Unverified(_) | Place::Sealed(_) => None,
         };
         read.ok_or(Error::Store(segstore::Error::Damaged))
+    }
+
+    /// The first bytes, verified or not.
+    fn peek(&self, into: &mut [u8]) -> Result<(), Error> {
+        match &self.place {
+            Place::Unverified(entry) if entry.peek_at(into, 0)? == into.len() => Ok(()),
+            _ => self.read_at(0, into),
+        }
     }
 
     /// All of it. For small blobs: the caller knows the length.
@@ -238,6 +280,8 @@ impl Writer {
 pub struct Blobs {
     store: Store,
     pace: Pace,
+    /// Reads that were left to another thread.
+    cold: Arc<AtomicU64>,
     /// Whether anything was ever stored compressed. Where nothing was, looking for it costs nothing.
     packed: Arc<AtomicBool>,
     largest: u64,
@@ -262,6 +306,7 @@ impl Blobs {
         Ok(Self {
             store,
             pace: Pace::default(),
+            cold: Arc::default(),
             packed: Arc::new(AtomicBool::new(packed)),
             largest: (capacity / 2).min(segstore::format::MAX_BODY),
         })
@@ -274,25 +319,7 @@ impl Blobs {
             return Ok(found);
         }
         let Some(key) = packed_key(key) else { return Ok(None) };
-        let Some(mut hit) = self.find_as_stored(kind, namespace, &key)? else {
-            return Ok(None);
-        };
-        if hit.is_unverified() {
-            // Its length is part of what has to be verified. Once per blob and process.
-            match hit.verify()? {
-                Some(verified) => hit = verified,
-                None => return Ok(None),
-            }
-        }
-        let (tag, version) = (hit.tag(), hit.version());
-        let packed = Packed::open(hit)?;
-        Ok(Some(Hit {
-            length: packed.size(),
-            version,
-            tag,
-            skip: 0,
-            place: Place::Packed(Box::new(packed)),
-        }))
+        self.find_as_stored(kind, namespace, &key)?.map(Hit::unpack).transpose()
     }
 
     fn find_as_stored(&self, kind: Kind, namespace: &str, key: &[u8]) -> Result<Option<Hit>, Error> {
@@ -408,6 +435,11 @@ impl Blobs {
         Ok(self.store.scrub(budget)?.damaged)
     }
 
+    /// A read is left to another thread, because it would have waited for the disk.
+    pub fn count_cold(&self) {
+        self.cold.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How fast the disk takes streamed bytes.
     pub fn pace(&self) -> &Pace {
         &self.pace
@@ -438,6 +470,11 @@ impl Blobs {
             ),
             ("segment_handles_cached", "Open segments.", stats.segments as f64),
             (
+                "store_leases",
+                "Entries kept from eviction for a while.",
+                stats.leases as f64,
+            ),
+            (
                 "store_queued_bytes",
                 "Bytes waiting for a group commit.",
                 stats.queued_bytes as f64,
@@ -458,6 +495,11 @@ impl Blobs {
                 "store_moved_writes_total_total",
                 "Pieces of streamed bodies written by another thread, because the disk was slow.",
                 self.pace.moved(),
+            ),
+            (
+                "store_moved_reads_total_total",
+                "Pieces of blobs read by another thread, because the disk had to be waited for.",
+                self.cold.load(Ordering::Relaxed),
             ),
             (
                 "segment_fsyncs_total_total",

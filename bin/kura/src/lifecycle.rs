@@ -36,6 +36,7 @@ pub struct Lifecycle {
     state: AtomicU8,
     generation: AtomicU64,
     inflight_http: AtomicI64,
+    inflight_grpc: AtomicI64,
     conversations: AtomicI64,
     draining: CancellationToken,
 }
@@ -103,6 +104,16 @@ impl Lifecycle {
         self.inflight_http.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Counts a gRPC call until [`Lifecycle::end_call`].
+    pub fn begin_call(&self) {
+        self.inflight_grpc.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call that [`Lifecycle::begin_call`] counted is over.
+    pub fn end_call(&self) {
+        self.inflight_grpc.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Counts a connection that has more to send than its requests know of, until the guard is dropped.
     ///
     /// HTTP/2 buffers answers: a request is over before its last byte has left.
@@ -113,12 +124,17 @@ impl Lifecycle {
 
     /// Nothing that was begun is unfinished.
     pub fn is_quiet(&self) -> bool {
-        self.inflight() == 0 && self.conversations.load(Ordering::Relaxed) == 0
+        self.inflight() == 0 && self.inflight_calls() == 0 && self.conversations.load(Ordering::Relaxed) == 0
     }
 
-    /// Requests being answered now.
+    /// HTTP requests being answered now.
     pub fn inflight(&self) -> i64 {
         self.inflight_http.load(Ordering::Relaxed)
+    }
+
+    /// gRPC calls being answered now.
+    pub fn inflight_calls(&self) -> i64 {
+        self.inflight_grpc.load(Ordering::Relaxed)
     }
 }
 
@@ -167,6 +183,9 @@ mod tests {
         assert_eq!(life.inflight(), 1);
         drop(guard);
         assert_eq!(life.inflight(), 0);
+        life.begin_call();
+        assert!(!life.is_quiet() && life.inflight() == 0 && life.inflight_calls() == 1);
+        life.end_call();
         let conversation = life.converse();
         assert!(!life.is_quiet(), "what is buffered has not been sent");
         drop(conversation);

@@ -19,7 +19,10 @@ pub mod actions;
 mod batch;
 mod body;
 mod call;
+mod called;
 mod capabilities;
+mod deadline;
+mod egress;
 mod find;
 mod health;
 mod message;
@@ -35,16 +38,20 @@ mod uploads;
 mod write;
 
 pub use body::Body;
+pub use called::Answer;
 pub use method::Method;
 pub use sweep::sweep;
 
 use crate::http::service::Service;
 use call::Call;
+use called::Called;
+use deadline::Deadline;
 use hyper::body::Incoming;
 use metrics::Counters;
 use reflection::Reflection;
 use snapshot::Snapshots;
 use status::Status;
+use std::sync::OnceLock;
 use std::time::Duration;
 use uploads::Uploads;
 
@@ -73,19 +80,24 @@ pub async fn respond(
     incoming: Incoming,
     service: &Service,
     stall: Duration,
-) -> http::Response<Body> {
+) -> http::Response<Answer> {
     let method = Method::of(parts.uri.path());
+    let mut called = Called::new(service, method, &parts);
     if method == Method::Reflection {
-        return service.shared.reapi.reflection.respond(parts, incoming).await;
+        return called.answer(service.shared.reapi.reflection.respond(parts, incoming).await);
     }
-    let call = Call::new(service, &parts.headers, stall);
-    let answer = dispatch(method, &call, incoming).await;
-    let code = answer.as_ref().map_or_else(|status| status.code, |_| status::Code::Ok);
-    service.shared.reapi.counters.count(method, code);
-    match answer {
+    let whose = OnceLock::new();
+    let call = Call::new(service, &parts.headers, stall, &whose);
+    let answer = match Deadline::of(&parts.headers) {
+        Ok(None) => dispatch(method, &call, incoming).await,
+        Ok(Some(deadline)) => deadline.keep(dispatch(method, &call, incoming)).await,
+        Err(status) => Err(status),
+    };
+    called.about(whose.into_inner());
+    called.answer(match answer {
         Ok(body) => body.into_response(),
         Err(status) => status.into_response(),
-    }
+    })
 }
 
 async fn dispatch(method: Method, call: &Call<'_>, incoming: Incoming) -> Result<Body, Status> {

@@ -356,7 +356,8 @@ impl Signals {
         tokio::select! {
             () = quiet => {}
             () = tokio::time::sleep(config.drain_timeout) => {
-                tracing::warn!(inflight = lifecycle.inflight(), "requests are still in flight; they are cut off");
+                let (inflight, calls) = (lifecycle.inflight(), lifecycle.inflight_calls());
+                tracing::warn!(inflight, calls, "requests are still in flight; they are cut off");
             }
             // A second wish to end is a wish to end now.
             _ = self.terminate.recv() => {}

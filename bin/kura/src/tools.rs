@@ -89,7 +89,7 @@ impl Tool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Event {
-    /// It was there; bytes are those sent.
+    /// It was there; bytes are those that are sent at once. Of those that take a while, [`Tools::sent`] is told.
     Hit,
     /// It was not there.
     Miss,
@@ -144,16 +144,31 @@ thread_local! {
     };
 }
 
+/// The counters of a tool and a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(usize);
+
 impl Tools {
+    /// Where a tool's requests about a project are counted.
+    pub fn place(&self, tool: Tool, namespace: &str) -> Place {
+        Place(tool as usize * COLUMNS + self.column(namespace))
+    }
+
+    fn cell(&self, place: Place) -> Option<&Cell> {
+        let lane = self.lanes.get(LANE.with(|lane| *lane))?;
+        lane.0.get(place.0)
+    }
+
+    /// Bytes of a hit have left.
+    pub fn sent(&self, place: Place, bytes: u64) {
+        if let Some(cell) = self.cell(place) {
+            cell.sent.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Counts one request: `namespace` is the project, empty for the account itself.
     pub fn record(&self, tool: Tool, namespace: &str, event: Event, bytes: u64) {
-        let column = self.column(namespace);
-        let lane = LANE.with(|lane| *lane);
-        let Some(cell) = self
-            .lanes
-            .get(lane)
-            .and_then(|lane| lane.0.get(tool as usize * COLUMNS + column))
-        else {
+        let Some(cell) = self.cell(self.place(tool, namespace)) else {
             return;
         };
         if let Some(counter) = cell.events.get(event as usize) {

@@ -22,7 +22,25 @@ pub enum Direction {
     Upload,
 }
 
-type Bucket = (Direction, Kind, Box<str>);
+/// How a client spoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// One of the HTTP protocols.
+    Http,
+    /// The Remote Execution API.
+    Grpc,
+}
+
+impl Protocol {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+type Bucket = (Direction, Protocol, Kind, Box<str>);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Sum {
@@ -91,11 +109,11 @@ impl Ledger {
     }
 
     /// Counts one request.
-    pub fn add(&self, direction: Direction, kind: Kind, namespace: &str, bytes: u64) {
+    pub fn add(&self, direction: Direction, protocol: Protocol, kind: Kind, namespace: &str, bytes: u64) {
         let Some(open) = &self.open else { return };
         let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
         let full = open.len() >= self.max_buckets;
-        let bucket = (direction, kind, Box::from(namespace));
+        let bucket = (direction, protocol, kind, Box::from(namespace));
         let sum = if full {
             match open.get_mut(&bucket) {
                 Some(sum) => sum,
@@ -129,7 +147,8 @@ impl Ledger {
 }
 
 fn event(reporter: &Reporter, start: u64, seconds: u64, bucket: &Bucket, sum: Sum) -> Event {
-    let (direction, kind, namespace) = bucket;
+    let (direction, protocol, kind, namespace) = bucket;
+    let protocol = protocol.word();
     let (direction, operation) = match direction {
         Direction::Download => ("egress", "download"),
         Direction::Upload => ("ingress", "upload"),
@@ -147,7 +166,7 @@ fn event(reporter: &Reporter, start: u64, seconds: u64, bucket: &Bucket, sum: Su
     };
     Event {
         event_id: format!(
-            "{}:{start}:{}:{namespace}:public:{direction}:{operation}:http:{marker}",
+            "{}:{start}:{}:{namespace}:public:{direction}:{operation}:{protocol}:{marker}",
             reporter.node_id, reporter.tenant_id
         ),
         tenant_id: reporter.tenant_id.clone(),
@@ -159,7 +178,7 @@ fn event(reporter: &Reporter, start: u64, seconds: u64, bucket: &Bucket, sum: Su
         traffic_plane: "public".to_owned(),
         direction: direction.to_owned(),
         operation: operation.to_owned(),
-        protocol: "http".to_owned(),
+        protocol: protocol.to_owned(),
         artifact_kind: artifact_kind.to_owned(),
         bytes: sum.bytes,
         request_count: sum.requests,
@@ -181,8 +200,8 @@ mod tests {
     #[test]
     fn a_window_becomes_one_event_per_counter() {
         let ledger = Ledger::on(10);
-        ledger.add(Direction::Download, Kind::Gradle, "ios", 100);
-        ledger.add(Direction::Download, Kind::Gradle, "ios", 50);
+        ledger.add(Direction::Download, Protocol::Http, Kind::Gradle, "ios", 100);
+        ledger.add(Direction::Download, Protocol::Http, Kind::Gradle, "ios", 50);
         let events = ledger.close(&reporter(), 1000, 60);
         assert_eq!(events.len(), 1);
         assert_eq!(
@@ -197,10 +216,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_stored_by_one_protocol_and_read_by_another_is_told_apart() {
+        let ledger = Ledger::on(10);
+        ledger.add(Direction::Download, Protocol::Http, Kind::Cas, "ios", 1);
+        ledger.add(Direction::Download, Protocol::Grpc, Kind::Cas, "ios", 2);
+        let mut events = ledger.close(&reporter(), 1, 1);
+        events.sort_by_key(|event| event.bytes);
+        let told: Vec<_> = events.iter().map(|event| event.protocol.as_str()).collect();
+        assert_eq!(told, ["http", "grpc"]);
+        assert_ne!(events[0].event_id, events[1].event_id);
+    }
+
+    #[test]
     fn a_flood_of_namespaces_is_bounded() {
         let ledger = Ledger::on(2);
         for name in ["a", "b", "c", "a"] {
-            ledger.add(Direction::Upload, Kind::Nx, name, 1);
+            ledger.add(Direction::Upload, Protocol::Http, Kind::Nx, name, 1);
         }
         let events = ledger.close(&reporter(), 1, 1);
         assert_eq!(events.len(), 2);

@@ -139,8 +139,8 @@ impl Tool {
             Self::Nx => &["nx"],
             Self::Turborepo => &["turborepo"],
             Self::Metro => &["metro"],
-            // An action is its own entry; what it made is a content-addressed blob like any other.
-            Self::Go => &["go", "reapi"],
+            // What an action made is a content-addressed blob like any other, but counted as what it was made for.
+            Self::Go => &["go"],
         }
     }
 

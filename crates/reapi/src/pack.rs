@@ -89,18 +89,33 @@ impl Inflate {
     pub fn push<E: From<Error>>(
         &mut self,
         mut input: &[u8],
-        mut give: impl FnMut(&[u8]) -> Result<(), E>,
+        give: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.push_some(&mut input, u64::MAX, give).map(drop)
+    }
+
+    /// The same, but rests after about `most` bytes of content, which may come out of very little. `false`: there is more, in
+    /// what is left of `input` or, if that is empty, in the decoder.
+    pub fn push_some<E: From<Error>>(
+        &mut self,
+        input: &mut &[u8],
+        most: u64,
+        mut give: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
         let full = self.piece.len();
+        let end = self.given.saturating_add(most);
         loop {
             let before = input.len();
-            let piece = self.step(&mut input)?;
+            let piece = self.step(input)?;
             if !piece.is_empty() {
                 give(piece)?;
             }
             let idle = piece.is_empty() && input.len() == before;
             if idle || (input.is_empty() && piece.len() < full) {
-                return Ok(());
+                return Ok(true);
+            }
+            if self.given >= end {
+                return Ok(false);
             }
         }
     }
@@ -194,6 +209,27 @@ pub fn deflate(content: &[u8], level: i32) -> Result<Vec<u8>, Error> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn much_that_comes_out_of_little_can_be_taken_in_turns() {
+        let zeros = deflate(&vec![0; 10 << 20], 3).unwrap();
+        let mut decoder = Inflate::new(10 << 20).unwrap();
+        let (mut input, mut turns, mut given) = (&zeros[..], 0, 0);
+        loop {
+            let before = given;
+            let done = decoder.push_some(&mut input, 1 << 20, |piece| {
+                given += piece.len();
+                Ok::<_, Error>(())
+            });
+            turns += 1;
+            assert!(given - before < 2 << 20);
+            if done.unwrap() {
+                break;
+            }
+        }
+        assert!(turns >= 10 && given == 10 << 20 && input.is_empty());
+        decoder.finish().unwrap();
+    }
 
     #[test]
     fn a_bomb_is_stopped_at_the_announced_size() {

@@ -1,6 +1,9 @@
 //! What an action result refers to. A hit is worth nothing unless all of it is there.
 
+use crate::digest::{Digest, Function};
+use crate::proto::reapi;
 use crate::wire::{Fields, Malformed, RawDigest, set_once};
+use prost::Message as _;
 
 /// Something an action result needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub enum Reference<'a> {
 }
 
 /// Calls `found` for all an `ActionResult` refers to directly, until it says stop; whether it never did.
+///
+/// A field of the wrong type makes the whole malformed, as it does for every client.
 pub fn of_action<'a>(result: &'a [u8], mut found: impl FnMut(Reference<'a>) -> bool) -> Result<bool, Malformed> {
     let (mut stdout, mut stderr) = (None, None);
     for field in Fields::new(result) {
@@ -28,7 +33,11 @@ pub fn of_action<'a>(result: &'a [u8], mut found: impl FnMut(Reference<'a>) -> b
                 inner(directory, 3)?.is_none_or(|raw| found(Reference::Tree(raw)))
                     && inner(directory, 5)?.is_none_or(|raw| found(Reference::Directory(raw)))
             }
+            // The exit code.
+            4 => value.number().map(|_| true)?,
             6 | 8 => found(Reference::Blob(RawDigest::read(value.bytes()?)?)),
+            // What was printed, how it was run, and symlinks.
+            5 | 7 | 9..=12 => value.bytes().map(|_| true)?,
             _ => true,
         };
         if !go_on {
@@ -38,16 +47,96 @@ pub fn of_action<'a>(result: &'a [u8], mut found: impl FnMut(Reference<'a>) -> b
     Ok(true)
 }
 
-/// The digest in that field of a message.
+/// Whether any field of an `ActionResult` is set that we know. One without, as an empty body or one of foreign bytes, is a
+/// success without outputs to a client, which then fails over the outputs that are missing.
+pub fn says_something(result: &[u8]) -> bool {
+    Fields::new(result).any(|field| matches!(field, Ok((2..=12, _))))
+}
+
+/// The digest in that field of a message whose first field is a path or a name.
 fn inner(message: &[u8], wanted: u32) -> Result<Option<RawDigest<'_>>, Malformed> {
     let mut found = None;
     for field in Fields::new(message) {
         let (number, value) = field?;
-        if number == wanted {
+        if number == 1 {
+            value.text()?;
+        } else if number == wanted {
             set_once(&mut found, RawDigest::read(value.bytes()?)?)?;
         }
     }
     Ok(found)
+}
+
+/// All digests of an action result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// Output files, and what was printed.
+    pub blobs: Vec<Digest>,
+    /// Trees of output directories.
+    pub trees: Vec<Digest>,
+    /// Output directories that are not trees.
+    pub directories: Vec<Digest>,
+}
+
+impl Outline {
+    /// An action result that refers to the same, for who has it in another form.
+    pub fn to_result(&self) -> Vec<u8> {
+        let digest = |digest: &Digest| {
+            Some(reapi::Digest {
+                hash: digest.hex(),
+                size_bytes: i64::try_from(digest.size).unwrap_or(i64::MAX),
+            })
+        };
+        let tree = |tree: &Digest| reapi::OutputDirectory {
+            tree_digest: digest(tree),
+            ..Default::default()
+        };
+        let directory = |directory: &Digest| reapi::OutputDirectory {
+            root_directory_digest: digest(directory),
+            ..Default::default()
+        };
+        let file = |file: &Digest| reapi::OutputFile {
+            digest: digest(file),
+            ..Default::default()
+        };
+        let directories = self.directories.iter().map(directory);
+        reapi::ActionResult {
+            output_files: self.blobs.iter().map(file).collect(),
+            output_directories: self.trees.iter().map(tree).chain(directories).collect(),
+            ..Default::default()
+        }
+        .encode_to_vec()
+    }
+}
+
+/// The digests of an action result that says something.
+pub fn outline(result: &[u8], function: Function) -> Result<Outline, Malformed> {
+    let mut outline = Outline::default();
+    if !says_something(result) {
+        return Err(Malformed);
+    }
+    let whole = of_action(result, |reference| {
+        let (list, raw) = match reference {
+            Reference::Blob(raw) => (&mut outline.blobs, raw),
+            Reference::Tree(raw) => (&mut outline.trees, raw),
+            Reference::Directory(raw) => (&mut outline.directories, raw),
+        };
+        let digest = raw.digest(function);
+        list.extend(digest);
+        digest.is_ok()
+    })?;
+    if whole { Ok(outline) } else { Err(Malformed) }
+}
+
+/// The files of a serialized `Tree`.
+pub fn leaves(tree: &[u8], function: Function) -> Result<Vec<Digest>, Malformed> {
+    let mut found = Vec::new();
+    let whole = of_tree(tree, |raw| {
+        let digest = raw.digest(function);
+        found.extend(digest);
+        digest.is_ok()
+    })?;
+    if whole { Ok(found) } else { Err(Malformed) }
 }
 
 /// Calls `found` for every file of a serialized `Tree`, until it says stop; whether it never did.
@@ -100,10 +189,7 @@ pub fn of_directory<'a>(directory: &'a [u8], mut found: impl FnMut(Node<'a>)) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Function;
-    use crate::proto::reapi;
     use proptest::prelude::*;
-    use prost::Message as _;
 
     #[expect(clippy::unnecessary_wraps, reason = "messages are made of options")]
     fn digest(size: i64) -> Option<reapi::Digest> {
@@ -204,9 +290,55 @@ mod tests {
         assert_eq!(of_tree(&within(1, &within(1, &twice(2))), |_| true), Err(Malformed));
     }
 
+    #[test]
+    fn an_outline_has_everything_and_can_be_made_a_result_again() {
+        let result = reapi::ActionResult {
+            output_files: vec![reapi::OutputFile {
+                digest: digest(1),
+                ..Default::default()
+            }],
+            output_directories: vec![reapi::OutputDirectory {
+                tree_digest: digest(2),
+                root_directory_digest: digest(3),
+                ..Default::default()
+            }],
+            stdout_digest: digest(4),
+            ..Default::default()
+        };
+        let all = outline(&result.encode_to_vec(), Function::Sha256).unwrap();
+        let sizes = |list: &[Digest]| list.iter().map(|digest| digest.size).collect::<Vec<_>>();
+        assert_eq!(
+            (sizes(&all.blobs), sizes(&all.trees), sizes(&all.directories)),
+            (vec![1, 4], vec![2], vec![3])
+        );
+        assert_eq!(outline(&all.to_result(), Function::Sha256), Ok(all));
+    }
+
+    /// Both Bazel versions of the facts take an empty result for a success and fail the build over its missing outputs.
+    #[test]
+    fn bodies_that_say_nothing_are_no_results() {
+        let field = |number: u8, body: &[u8]| [&[number << 3 | 2, u8::try_from(body.len()).unwrap()], body].concat();
+        let upper = [field(1, "BB".repeat(32).as_bytes()), vec![2 << 3, 1]].concat();
+        for body in [
+            Vec::new(),
+            b"garbage that is no protobuf".to_vec(),
+            field(13, b"an unknown field"),
+            field(4, b"an exit code of the wrong type"),
+            field(2, &[field(1, b"a"), field(2, b"no digest")].concat()),
+            field(2, &field(1, b"\xff no path")),
+            field(6, &upper),
+            vec![2 << 3 | 2, 200],
+            vec![0x80; 20],
+        ] {
+            assert_eq!(outline(&body, Function::Sha256), Err(Malformed), "{body:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn hostile_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = outline(&bytes, Function::Sha256);
+            let _ = leaves(&bytes, Function::Blake3);
             let _ = of_action(&bytes, |_| true);
             let _ = of_tree(&bytes, |_| true);
             let _ = of_directory(&bytes, |_| {});

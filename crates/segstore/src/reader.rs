@@ -143,6 +143,18 @@ impl Entry {
         if read == n { Ok(n) } else { Err(Error::Damaged) }
     }
 
+    /// The same without checking: for a hint that is worth nothing unless the body is checked later. Checking a large body
+    /// takes a while.
+    pub fn peek_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let rest = self.len().saturating_sub(offset);
+        let n = usize::try_from(rest).unwrap_or(usize::MAX).min(buf.len());
+        let Some(into) = buf.get_mut(..n) else { return Ok(0) };
+        self.segment
+            .file
+            .read_at(into, self.body_at() + offset)
+            .map_err(Error::io("reading a body"))
+    }
+
     /// The whole body.
     pub fn read_all(mut self) -> Result<Vec<u8>, Error> {
         self.verify()?;

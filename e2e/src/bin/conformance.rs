@@ -89,9 +89,12 @@ struct Http {
 
 #[derive(Debug, Args)]
 struct Reapi {
-    /// Where the server is: grpc://host:port
+    /// Where the server is: grpc://host:port or grpcs://host:port
     #[arg(long)]
     url: String,
+    /// Authority of its certificate (PEM); needed for grpcs
+    #[arg(long)]
+    ca_file: Option<PathBuf>,
     /// Instance name
     #[arg(long, default_value = "")]
     instance: String,
@@ -158,7 +161,10 @@ async fn act(command: Command) -> Result<ExitCode> {
             tell(&report, &args.output)
         }
         Command::Reapi(args) => {
-            let mut target = Target::new(&args.url)?;
+            let mut target = match &args.ca_file {
+                Some(path) => Target::secure(&args.url, &authorities(path)?)?,
+                None => Target::new(&args.url)?,
+            };
             target.instance.clone_from(&args.instance);
             target.writer = secret(args.tokens.token_file.as_deref())?;
             target.reader = secret(args.tokens.read_only_token_file.as_deref())?;
@@ -218,6 +224,13 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret<String>>> {
     .transpose()
 }
 
+fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let read = || -> Result<Vec<CertificateDer<'static>>> {
+        Ok(CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?)
+    };
+    read().with_context(|| format!("failed to read {}", path.display()))
+}
+
 fn server(args: &Http) -> Result<Server> {
     let mut server = Server::new(&args.url)?;
     server.transport = match (server.transport.is_tls(), args.http2) {
@@ -231,10 +244,7 @@ fn server(args: &Http) -> Result<Server> {
         Speaks::Bazel => Dialect::Bazel,
     };
     if let Some(path) = &args.ca_file {
-        let read = || -> Result<Vec<CertificateDer<'static>>> {
-            Ok(CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?)
-        };
-        server.trust = read().with_context(|| format!("failed to read {}", path.display()))?;
+        server.trust = authorities(path)?;
     }
     anyhow::ensure!(
         !server.transport.is_tls() || !server.trust.is_empty(),

@@ -19,6 +19,7 @@ the server but its address and credentials, so they can be pointed at any:
 $ cargo run -p russet-e2e --bin conformance -- http --url http://127.0.0.1:4000
 $ cargo run -p russet-e2e --bin conformance -- http --url http://127.0.0.1:8080 --dialect bazel
 $ cargo run -p russet-e2e --bin conformance -- reapi --url grpc://127.0.0.1:4000 --instance ios
+$ cargo run -p russet-e2e --bin conformance -- reapi --url grpcs://cache.example.com:443 --ca-file authority.pem
 ```
 
 `--json` prints the same for programs; the exit code is not zero when a check failed. Tokens come from files (`--token-file` and others, see
@@ -91,7 +92,10 @@ async fn over_http(ours: &Ours, others: &[(String, String)]) -> Result<String> {
 
 async fn over_grpc(ours: &Ours, others: &[(String, String)]) -> Result<String> {
     let all = select(reapi::all(), &[]);
-    let mut columns = vec![("kura".to_owned(), run(&all, &ours.target()?).await)];
+    let mut columns = vec![
+        ("kura".to_owned(), run(&all, &ours.target()?).await),
+        ("kura, TLS".to_owned(), run(&all, &ours.secure_target()?).await),
+    ];
     for (name, url) in others {
         columns.push((name.clone(), run(&all, &Target::new(url)?).await));
     }

@@ -90,13 +90,26 @@ impl Ours {
 
     /// The node as a target of the REAPI suite.
     pub fn target(&self) -> Result<Target> {
+        self.trusted(Target::new(&format!("grpc://{}", self.node.address))?)
+    }
+
+    /// The same through TLS.
+    pub fn secure_target(&self) -> Result<Target> {
+        let address = self.node.secure.context("kura speaks no TLS")?;
+        let trust = [self.authority.clone()];
+        self.trusted(Target::secure(
+            &format!("grpcs://127.0.0.1:{}", address.port()),
+            &trust,
+        )?)
+    }
+
+    fn trusted(&self, mut target: Target) -> Result<Target> {
         let Credentials {
             writer,
             reader,
             stranger,
             ..
         } = self.credentials()?;
-        let mut target = Target::new(&format!("grpc://{}", self.node.address))?;
         MINE.clone_into(&mut target.instance);
         target.writer = writer;
         target.reader = reader;

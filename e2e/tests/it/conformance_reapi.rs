@@ -13,3 +13,11 @@ async fn the_whole_remote_execution_api_of_a_cache() {
     assert_eq!(report.passed(), report.rows.len(), "{}", report.table());
     ours.node.alive().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_remote_execution_api_over_tls() {
+    let ours = Ours::start(&kura_program(), Signed::Es256).await.unwrap();
+    let report = run(&select(reapi::all(), &[]), &ours.secure_target().unwrap()).await;
+    assert_eq!(report.passed(), report.rows.len(), "{}", report.table());
+    ours.node.alive().unwrap();
+}

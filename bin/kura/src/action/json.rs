@@ -3,7 +3,9 @@
 //! The document is kept as it came and given back to who asks for JSON; here it is only read for its digests. Every object with
 //! a hash and a size is one, wherever it stands and in whichever of the two spellings.
 
-use super::{Digest, Invalid, Outline};
+use super::{Invalid, Outline};
+use russet_reapi::digest::hash_of_hex;
+use russet_reapi::{Digest, Function};
 use serde_json::Value;
 
 pub(super) fn outline(bytes: &[u8]) -> Result<Outline, Invalid> {
@@ -48,14 +50,17 @@ fn collect(value: &Value, name: &str, outline: &mut Outline) -> Result<(), Inval
                     .ok_or(Invalid)?;
                 // Protobuf's JSON writes 64-bit numbers as text.
                 let size = size.as_u64().or_else(|| size.as_str()?.parse().ok()).ok_or(Invalid)?;
-                let digest = Digest::parse(hash.as_bytes(), size).ok_or(Invalid)?;
-                let is_tree = matches!(name, "treeDigest" | "tree_digest");
-                if is_tree {
-                    &mut outline.trees
-                } else {
-                    &mut outline.blobs
-                }
-                .push(digest);
+                let digest = Digest {
+                    function: Function::Sha256,
+                    hash: hash_of_hex(hash.as_bytes()).ok_or(Invalid)?,
+                    size,
+                };
+                let list = match name {
+                    "treeDigest" | "tree_digest" => &mut outline.trees,
+                    "rootDirectoryDigest" | "root_directory_digest" => &mut outline.directories,
+                    _ => &mut outline.blobs,
+                };
+                list.push(digest);
                 return Ok(());
             }
             fields

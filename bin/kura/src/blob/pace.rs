@@ -46,7 +46,7 @@ impl Pace {
     }
 
     /// A write that began at `began` has ended at `now`.
-    fn took(&self, began: Instant, now: Instant) {
+    pub fn took(&self, began: Instant, now: Instant) {
         if now.saturating_duration_since(began) > SLOW {
             self.slow_until.store(self.millis(now + MEMORY), Ordering::Relaxed);
         }
@@ -70,7 +70,7 @@ impl Pace {
     }
 
     /// Writes on whichever thread that hurts least. `lost` is said when the other thread did not come back.
-    async fn run<T, E>(
+    pub async fn run<T, E>(
         &self,
         mut to: T,
         bytes: &[u8],

@@ -17,6 +17,8 @@ const MARK: u8 = 0x80;
 pub(super) const STORED: segstore::Kind = segstore::Kind::immutable(7);
 /// Compressed bytes read at a time.
 const PIECE: u64 = 64 * 1024;
+/// Content that may be decompressed on the way to what is wanted by a thread that has others to serve.
+const NEAR: u64 = 1 << 20;
 
 /// The key under which the compressed form of a blob is stored.
 pub fn packed_key(key: &[u8]) -> Option<Vec<u8>> {
@@ -86,25 +88,46 @@ impl Packed {
     }
 
     pub(super) fn read_at(&self, start: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.read(start, into, Waiting::Fine).map(drop)
+    }
+
+    /// The same if it takes neither the disk nor long.
+    pub(super) fn read_now(&self, start: u64, into: &mut [u8]) -> Result<bool, Error> {
+        self.read(start, into, Waiting::Refused)
+    }
+
+    fn read(&self, start: u64, into: &mut [u8], waiting: Waiting) -> Result<bool, Error> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         if start < cursor.base {
             *cursor = Cursor::default();
         }
         let end = start + into.len() as u64;
+        if waiting == Waiting::Refused && end.saturating_sub(cursor.base) > NEAR + into.len() as u64 {
+            return Ok(false);
+        }
         loop {
             cursor.forget(start);
             if cursor.base + cursor.window.len() as u64 >= end {
                 break;
             }
-            cursor.advance(&self.stored, self.size)?;
+            if !cursor.advance(&self.stored, self.size, waiting)? {
+                return Ok(false);
+            }
         }
         let from = usize::try_from(start - cursor.base)
             .ok()
             .and_then(|from| cursor.window.get(from..)?.get(..into.len()))
             .ok_or_else(damaged)?;
         into.copy_from_slice(from);
-        Ok(())
+        Ok(true)
     }
+}
+
+/// Whether a reader may wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Fine,
+    Refused,
 }
 
 impl Cursor {
@@ -118,12 +141,20 @@ impl Cursor {
         }
     }
 
-    fn advance(&mut self, stored: &Hit, size: u64) -> Result<(), Error> {
+    /// Decompresses a little more; `false` if that had to wait for the disk.
+    fn advance(&mut self, stored: &Hit, size: u64, waiting: Waiting) -> Result<bool, Error> {
         let left = stored.length() - HEADER - self.taken - self.pending.len() as u64;
         if self.pending.is_empty() && left > 0 {
             let count = usize::try_from(left.min(PIECE)).unwrap_or_default();
             self.pending.resize(count, 0);
-            stored.read_at(HEADER + self.taken, &mut self.pending)?;
+            let read = match waiting {
+                Waiting::Fine => stored.read_at(HEADER + self.taken, &mut self.pending).map(|()| true),
+                Waiting::Refused => stored.read_now(HEADER + self.taken, &mut self.pending),
+            };
+            if !matches!(read, Ok(true)) {
+                self.pending.clear();
+                return read;
+            }
         }
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
@@ -140,7 +171,7 @@ impl Cursor {
         self.window.extend_from_slice(piece);
         self.pending.drain(..taken);
         self.taken += taken as u64;
-        Ok(())
+        Ok(true)
     }
 }
 

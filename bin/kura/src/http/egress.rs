@@ -5,13 +5,16 @@
 use super::service::Service;
 use crate::analytics::Action;
 use crate::blob::Kind;
-use crate::usage::Direction;
+use crate::tools::{Place, Tool};
+use crate::usage::{Direction, Protocol};
 use std::time::Duration;
 
 /// What is known about an artifact on its way out. Making one allocates only if somebody is to be told.
 #[derive(Debug)]
 pub struct Receipt {
     kind: Kind,
+    protocol: Protocol,
+    place: Option<Place>,
     told: Option<Box<Told>>,
 }
 
@@ -23,7 +26,7 @@ struct Told {
 
 impl Service {
     /// The receipt of an artifact that is about to be sent.
-    pub fn receipt(&self, kind: Kind, namespace: &str, key: &[u8]) -> Receipt {
+    pub fn receipt(&self, kind: Kind, tool: Option<Tool>, namespace: &str, key: &[u8]) -> Receipt {
         let shared = &self.shared;
         let analytics = shared.analytics.wants(kind, namespace);
         let told = (analytics || shared.usage.is_on()).then(|| {
@@ -32,19 +35,31 @@ impl Service {
                 key: if analytics { key.into() } else { Box::default() },
             })
         });
-        Receipt { kind, told }
+        Receipt {
+            kind,
+            protocol: if tool == Some(Tool::Reapi) {
+                Protocol::Grpc
+            } else {
+                Protocol::Http
+            },
+            place: tool.map(|tool| shared.tools.place(tool, namespace)),
+            told,
+        }
     }
 
     /// `sent` of `wanted` bytes have left, `took` after the request was understood.
     pub fn sent(&self, receipt: Receipt, sent: u64, wanted: u64, took: Duration) {
         self.shard.egress(receipt.kind, sent, sent == wanted, took);
+        if let Some(place) = receipt.place {
+            self.shared.tools.sent(place, sent);
+        }
         if let Some(told) = receipt.told
             && sent > 0
         {
             let Told { namespace, key } = *told;
             self.shared
                 .usage
-                .add(Direction::Download, receipt.kind, &namespace, sent);
+                .add(Direction::Download, receipt.protocol, receipt.kind, &namespace, sent);
             self.shared
                 .analytics
                 .tell(Action::Download, receipt.kind, &namespace, &key, sent);

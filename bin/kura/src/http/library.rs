@@ -15,10 +15,12 @@ use super::reply::{Payload, Reply, Slice};
 use super::route::Route;
 use super::service::{Plan, Planned, Service};
 use super::span::Traced;
+use crate::blob::Reader;
 use crate::http1::parser::{MAX_FIELDS, MAX_HEAD, Refusal};
 use crate::http1::wait::Patience;
 use crate::metrics::Path;
 use crate::reapi;
+use crate::usage::Protocol;
 use bytes::{Buf as _, Bytes};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -31,7 +33,7 @@ use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -77,7 +79,12 @@ where
     let requests = Arc::new(());
     let held = Arc::clone(&requests);
     let handler = hyper::service::service_fn(move |request| {
-        let underway = Underway::new(&service, Arc::clone(&held));
+        let protocol = if is_grpc(&request) {
+            Protocol::Grpc
+        } else {
+            Protocol::Http
+        };
+        let underway = Underway::new(&service, Arc::clone(&held), protocol);
         let service = service.clone();
         async move { Ok::<_, Infallible>(respond(request, &service, patience, underway).await) }
     });
@@ -135,7 +142,7 @@ async fn respond(
     mut underway: Underway,
 ) -> http::Response<Answer> {
     let (parts, incoming) = request.into_parts();
-    if parts.version == http::Version::HTTP_2 && is_grpc(&parts) {
+    if underway.protocol == Protocol::Grpc {
         let response = reapi::respond(parts, incoming, service, patience.stall).await;
         return response.map(|body| Answer::Grpc {
             body,
@@ -180,6 +187,7 @@ async fn respond(
 #[derive(Debug)]
 struct Underway {
     service: Service,
+    protocol: Protocol,
     /// The connection counts these.
     _held: Arc<()>,
     started: Instant,
@@ -190,10 +198,14 @@ struct Underway {
 }
 
 impl Underway {
-    fn new(service: &Service, held: Arc<()>) -> Self {
-        service.shared.lifecycle.begin();
+    fn new(service: &Service, held: Arc<()>, protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Http => service.shared.lifecycle.begin(),
+            Protocol::Grpc => service.shared.lifecycle.begin_call(),
+        }
         Self {
             service: service.clone(),
+            protocol,
             _held: held,
             started: Instant::now(),
             answer: None,
@@ -216,16 +228,20 @@ impl Drop for Underway {
         if let Some((receipt, wanted)) = self.egress.take() {
             self.service.sent(receipt, self.sent, wanted, took);
         }
-        self.service.shared.lifecycle.end();
+        match self.protocol {
+            Protocol::Http => self.service.shared.lifecycle.end(),
+            Protocol::Grpc => self.service.shared.lifecycle.end_call(),
+        }
     }
 }
 
 /// The same rule as that of [`Head::is_grpc`], before there is a head.
-fn is_grpc(parts: &http::request::Parts) -> bool {
-    let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type
-        .and_then(|value| value.get(..16))
-        .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+fn is_grpc(request: &http::Request<Incoming>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    request.version() == http::Version::HTTP_2
+        && content_type
+            .and_then(|value| value.get(..16))
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
 }
 
 /// The body of an answer, of either kind.
@@ -233,7 +249,7 @@ fn is_grpc(parts: &http::request::Parts) -> bool {
 enum Answer {
     Plain(Outgoing),
     Grpc {
-        body: reapi::Body,
+        body: reapi::Answer,
         /// Until the last byte is sent.
         _underway: Underway,
     },
@@ -354,7 +370,12 @@ fn translate(reply: Reply, underway: Underway) -> http::Response<Outgoing> {
             if slice.described_only {
                 Content::whole(Bytes::new())
             } else {
-                Content::Slice(Box::new(slice))
+                let Slice { hit, start, length, .. } = slice;
+                Content::Slice {
+                    reader: Box::new(Reader::new(&underway.service.shared.blobs, hit)),
+                    start,
+                    length,
+                }
             }
         }
     };
@@ -387,7 +408,11 @@ struct Outgoing {
 #[derive(Debug)]
 enum Content {
     Whole(Option<Bytes>),
-    Slice(Box<Slice>),
+    Slice {
+        reader: Box<Reader<Vec<u8>>>,
+        start: u64,
+        length: u64,
+    },
 }
 
 impl Content {
@@ -400,19 +425,19 @@ impl http_body::Body for Outgoing {
     type Data = Bytes;
     type Error = crate::blob::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let Self { content, underway } = self.get_mut();
         match content {
             Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Slice(slice) => {
-                let count = (slice.length - underway.sent).min(FRAME);
+            Content::Slice { reader, start, length } => {
+                let count = (*length - underway.sent).min(FRAME);
                 if count == 0 {
                     return Poll::Ready(None);
                 }
-                let mut bytes = vec![0; usize::try_from(count).unwrap_or_default()];
-                let read = slice.hit.read_at(slice.start + underway.sent, &mut bytes);
+                let room = usize::try_from(count).unwrap_or_default();
+                let read = ready!(reader.poll_read(cx, *start + underway.sent, room, Vec::new));
                 underway.sent += count;
-                Poll::Ready(Some(read.map(|()| Frame::data(bytes.into()))))
+                Poll::Ready(Some(read.map(|bytes| Frame::data(bytes.into()))))
             }
         }
     }
@@ -420,14 +445,14 @@ impl http_body::Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(bytes) => bytes.is_none(),
-            Content::Slice(slice) => self.underway.sent == slice.length,
+            Content::Slice { length, .. } => self.underway.sent == *length,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(match &self.content {
             Content::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            Content::Slice(slice) => slice.length - self.underway.sent,
+            Content::Slice { length, .. } => length - self.underway.sent,
         })
     }
 }

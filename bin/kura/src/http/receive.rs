@@ -16,7 +16,7 @@ use crate::budget::Overloaded;
 use crate::metrics::Outcome;
 use crate::multipart::Upload;
 use crate::tools::Event;
-use crate::usage::Direction;
+use crate::usage::{Direction, Protocol};
 use bytes::BytesMut;
 use std::sync::Arc;
 
@@ -96,6 +96,8 @@ pub struct Incoming {
     pub route: Route,
     /// Where it goes.
     pub target: Target,
+    /// As what it is counted.
+    pub counted: Kind,
     /// Most bytes accepted.
     pub limit: u64,
     /// Status if it is new.
@@ -152,20 +154,20 @@ impl Service {
 
     /// Stores a blob and counts it.
     pub(super) async fn take_blob<B: Body>(&self, incoming: Incoming, body: &mut B) -> Result<Put, Error> {
-        let (route, target) = (incoming.route, incoming.target.clone());
+        let (route, target, counted) = (incoming.route, incoming.target.clone(), incoming.counted);
         match self.store_blob(incoming, body).await {
             Ok((Put::Created, length)) => {
-                self.stored(&target, length);
+                self.stored(counted, &target, length);
                 self.count(route, &target.namespace, Event::Stored, length);
                 Ok(Put::Created)
             }
             Ok((Put::Existing, _)) => {
-                self.shard.write(target.kind, Outcome::Known, 0);
+                self.shard.write(counted, Outcome::Known, 0);
                 self.count(route, &target.namespace, Event::Known, 0);
                 Ok(Put::Existing)
             }
             Err(error) => {
-                self.shard.write(target.kind, Outcome::Error, 0);
+                self.shard.write(counted, Outcome::Error, 0);
                 Err(error)
             }
         }
@@ -184,14 +186,14 @@ impl Service {
     }
 
     /// Counts a blob that is new. One that was there before is not billed.
-    pub fn stored(&self, target: &Target, length: u64) {
-        self.shard.write(target.kind, Outcome::Ok, length);
+    pub fn stored(&self, counted: Kind, target: &Target, length: u64) {
+        self.shard.write(counted, Outcome::Ok, length);
         self.shared
             .usage
-            .add(Direction::Upload, target.kind, &target.namespace, length);
+            .add(Direction::Upload, Protocol::Http, counted, &target.namespace, length);
         self.shared
             .analytics
-            .tell(Action::Upload, target.kind, &target.namespace, &target.key, length);
+            .tell(Action::Upload, counted, &target.namespace, &target.key, length);
     }
 
     async fn store_blob<B: Body>(&self, incoming: Incoming, body: &mut B) -> Result<(Put, u64), Error> {

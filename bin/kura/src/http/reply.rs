@@ -206,14 +206,14 @@ impl From<Error> for Reply {
             Error::Body(error @ body::Error::Stalled) => Self::message(408, &error.to_string()).closing(),
             Error::Body(error) => Self::message(400, &error.to_string()).closing(),
             Error::Overloaded(error) => Self::message(503, &error.to_string()).retry(),
-            Error::Store(error) => match error.class() {
-                blob::Class::Retry => Self::message(503, error.client_message()).retry(),
-                blob::Class::TooLarge => Self::message(413, error.client_message()),
-                blob::Class::Broken => {
-                    tracing::error!(error = %error, "the store failed");
-                    Self::message(500, error.client_message())
+            Error::Store(error) => {
+                error.log();
+                match error.class() {
+                    blob::Class::Retry => Self::message(503, error.client_message()).retry(),
+                    blob::Class::TooLarge => Self::message(413, error.client_message()),
+                    blob::Class::Broken => Self::message(500, error.client_message()),
                 }
-            },
+            }
             Error::Draining => Self::message(503, "server is draining").retry().closing(),
             Error::TooLarge(message) => Self::message(413, message),
             Error::Refused { status, message } => {

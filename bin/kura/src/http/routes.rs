@@ -62,6 +62,7 @@ impl Protocol {
         Reading {
             route: self.route,
             kind: self.kind,
+            counted: self.kind,
             content_type: OCTETS,
             missing: ARTIFACT_MISSING,
             enveloped: false,
@@ -87,6 +88,7 @@ impl Protocol {
         Plan::Receive(Receive::Blob(Incoming {
             route: self.route,
             target: target(self.kind, namespace, key),
+            counted: self.kind,
             limit: self.limit,
             created: self.created,
             existing: self.existing,

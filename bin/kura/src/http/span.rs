@@ -14,6 +14,14 @@ pub struct Labels {
 }
 
 impl Labels {
+    /// Writes them into a span.
+    pub fn on(&self, span: &mut Span) {
+        span.text("kura.tenant_id", self.tenant.clone());
+        span.text("kura.namespace_id", self.namespace.clone());
+    }
+}
+
+impl Labels {
     /// Copies a scope.
     pub fn of(scope: &Scope<'_>) -> Box<Self> {
         Box::new(Self {
@@ -58,8 +66,7 @@ impl Traced {
         span.text("http.request.method", method);
         span.text("network.protocol.version", *version);
         if let Some(whose) = &planned.whose {
-            span.text("kura.tenant_id", whose.tenant.clone());
-            span.text("kura.namespace_id", whose.namespace.clone());
+            whose.on(span);
         }
     }
 

@@ -81,7 +81,9 @@ pub(super) async fn get(call: &Call<'_>, incoming: Incoming) -> Result<Body, Sta
         out
     };
     call.hit(Kind::Action, namespace, length as u64);
-    Ok(Body::message(seal(answer, 0)))
+    let sent = (answer.len() - message::PREFIX) as u64;
+    let egress = call.egress_of(Kind::Action, namespace, sent);
+    Ok(Body::pieces(vec![seal(answer, 0)], egress))
 }
 
 /// A result, in the buffer it was read into or in one of its own.

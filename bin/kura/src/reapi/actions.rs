@@ -1,7 +1,6 @@
 //! Whether an action result is worth anything: all it refers to must be there.
 //!
-//! [`is_whole`] serves every protocol that hands action results out; the HTTP route of Bazel calls it with the body it is
-//! about to send.
+//! This serves every protocol that hands action results out: gRPC, and the HTTP routes of Bazel and moon.
 
 use super::LEASE;
 use crate::blob::{Blobs, Error, Kind, Vouch};
@@ -32,36 +31,64 @@ struct Nested {
     directories: Vec<Digest>,
 }
 
+impl Nested {
+    fn is_empty(&self) -> bool {
+        self.trees.is_empty() && self.directories.is_empty()
+    }
+}
+
 /// Checks a stored action result of that key. Its direct outputs are looked up in memory; trees are read by another thread.
 pub async fn is_whole(blobs: &Blobs, namespace: &str, key: &[u8; 33], result: &[u8]) -> Result<Verdict, Error> {
-    let function = key
-        .first()
-        .and_then(|code| Function::of_code(*code))
-        .unwrap_or(Function::Sha256);
+    let (verdict, nested) = look(blobs, namespace, key, result)?;
+    if nested.is_empty() {
+        return Ok(verdict);
+    }
+    let (blobs, namespace, function) = (blobs.clone(), Box::<str>::from(namespace), function_of(key));
+    let task = tokio::task::spawn_blocking(move || below(&blobs, &namespace, function, &nested));
+    task.await.map_err(|_| Error::Unanswered)?
+}
+
+/// The same for who may block.
+pub fn is_whole_on_disk(blobs: &Blobs, namespace: &str, key: &[u8; 33], result: &[u8]) -> Result<Verdict, Error> {
+    let (verdict, nested) = look(blobs, namespace, key, result)?;
+    if nested.is_empty() {
+        return Ok(verdict);
+    }
+    below(blobs, namespace, function_of(key), &nested)
+}
+
+/// The same for who must not; `None` if trees have to be read.
+pub fn is_whole_in_memory(
+    blobs: &Blobs,
+    namespace: &str,
+    key: &[u8; 33],
+    result: &[u8],
+) -> Result<Option<Verdict>, Error> {
+    let (verdict, nested) = look(blobs, namespace, key, result)?;
+    Ok(nested.is_empty().then_some(verdict))
+}
+
+fn function_of(key: &[u8; 33]) -> Function {
+    let code = key.first().and_then(|code| Function::of_code(*code));
+    code.unwrap_or(Function::Sha256)
+}
+
+/// Looks up what a result names, and keeps what is there. What comes with [`Verdict::Whole`] has to be looked into.
+fn look(blobs: &Blobs, namespace: &str, key: &[u8; 33], result: &[u8]) -> Result<(Verdict, Nested), Error> {
     for _ in 0..3 {
         let mut vouch = blobs.vouch(namespace);
         let mut nested = Nested::default();
-        let verdict = direct(&mut vouch, function, result, &mut nested)?;
+        let verdict = direct(&mut vouch, function_of(key), result, &mut nested)?;
         if verdict != Verdict::Whole {
-            return Ok(verdict);
+            return Ok((verdict, Nested::default()));
         }
         vouch.keep(Kind::Action, key);
         // What goes between look and lease is looked at again.
-        if !vouch.settle(LEASE) {
-            continue;
+        if vouch.settle(LEASE) {
+            return Ok((Verdict::Whole, nested));
         }
-        if nested.trees.is_empty() && nested.directories.is_empty() {
-            return Ok(Verdict::Whole);
-        }
-        let (blobs, namespace) = (blobs.clone(), Box::<str>::from(namespace));
-        let task = tokio::task::spawn_blocking(move || below(&blobs, &namespace, function, &nested));
-        return Ok(if task.await.map_err(|_| Error::Unanswered)?? {
-            Verdict::Whole
-        } else {
-            Verdict::Incomplete
-        });
     }
-    Ok(Verdict::Incomplete)
+    Ok((Verdict::Incomplete, Nested::default()))
 }
 
 fn direct(vouch: &mut Vouch<'_>, function: Function, result: &[u8], nested: &mut Nested) -> Result<Verdict, Error> {
@@ -93,8 +120,16 @@ fn direct(vouch: &mut Vouch<'_>, function: Function, result: &[u8], nested: &mut
     }
 }
 
-/// Whether everything in these trees and below these directories is there. Blocks.
-fn below(blobs: &Blobs, namespace: &str, function: Function, nested: &Nested) -> Result<bool, Error> {
+/// Whether everything in these trees and below these directories is there, and kept. Blocks.
+fn below(blobs: &Blobs, namespace: &str, function: Function, nested: &Nested) -> Result<Verdict, Error> {
+    Ok(if is_there(blobs, namespace, function, nested)? {
+        Verdict::Whole
+    } else {
+        Verdict::Incomplete
+    })
+}
+
+fn is_there(blobs: &Blobs, namespace: &str, function: Function, nested: &Nested) -> Result<bool, Error> {
     let mut vouch = blobs.vouch(namespace);
     for tree in &nested.trees {
         let Some(bytes) = read(blobs, namespace, tree)? else {

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::call::Call;
 use super::capabilities::{batch_limit, batch_message};
+use super::egress::Egress;
 use super::message::{self, begin, seal};
 use super::status::{Code, Status};
 use crate::blob::{self, Blobs, Kind, Put, Target, packed_key};
@@ -46,11 +47,17 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
         function,
         zstd: request.zstd,
     };
-    let pieces = if total <= INLINE {
+    let here = if total <= INLINE {
         let raw: Vec<_> = request.digests().collect::<Result<_, _>>()?;
-        vec![job.run(begin(estimate(total, request.count)), raw.into_iter())]
+        let out = begin(estimate(total, request.count));
+        job.run(out, raw.into_iter(), Manner::AtOnce)
     } else {
-        spread(&message.bytes, request.count, move |bytes, range| {
+        None
+    };
+    let pieces = if let Some(piece) = here {
+        vec![piece]
+    } else {
+        let reading = spread(&message.bytes, request.count, move |bytes, range| {
             let digests = BatchRead::read(bytes).map(|request| request.digests());
             let picked = digests
                 .into_iter()
@@ -59,9 +66,9 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
                 .skip(range.start)
                 .take(range.len());
             let out = if range.start == 0 { begin(0) } else { Vec::new() };
-            job.run(out, picked)
-        })
-        .await?
+            job.run(out, picked, Manner::Patient).unwrap_or_default()
+        });
+        reading.await?
     };
     let (mut hits, mut misses, mut sent) = (0, 0, 0);
     let mut outs = Vec::with_capacity(pieces.len());
@@ -74,10 +81,11 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     for number in 0..hits {
         call.hit(Kind::Cas, scope.namespace(), if number == 0 { sent } else { 0 });
     }
+    let egress = call.egress_of(Kind::Cas, scope.namespace(), sent);
     for _ in 0..misses {
         call.miss(Kind::Cas, scope.namespace());
     }
-    Ok(assemble(outs))
+    Ok(assemble(outs, egress))
 }
 
 fn too_large() -> Status {
@@ -89,14 +97,14 @@ fn estimate(total: u64, count: usize) -> usize {
 }
 
 /// One message from its pieces, the first of which has room for the prefix.
-fn assemble(outs: Vec<Vec<u8>>) -> Body {
+fn assemble(outs: Vec<Vec<u8>>, egress: Option<Egress>) -> Body {
     let mut outs = outs.into_iter();
     let first = outs.next().unwrap_or_else(|| begin(0));
     let rest: Vec<Bytes> = outs.map(Bytes::from).collect();
     let more = rest.iter().map(Bytes::len).sum();
     let mut pieces = vec![seal(first, more)];
     pieces.extend(rest.into_iter().filter(|piece| !piece.is_empty()));
-    Body::pieces(pieces)
+    Body::pieces(pieces, egress)
 }
 
 /// Runs `work` on shares of `count` entries, on other threads.
@@ -136,16 +144,30 @@ struct ReadShare {
     sent: u64,
 }
 
+/// How blobs are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// By a thread that has others to serve: only what takes no waiting.
+    AtOnce,
+    /// By one that has not.
+    Patient,
+}
+
 impl ReadJob {
-    fn run<'a>(&self, out: Vec<u8>, digests: impl Iterator<Item = RawDigest<'a>>) -> ReadShare {
+    /// Reads blobs one after the other. `None`: one of them cannot be read in that manner.
+    fn run<'a>(&self, out: Vec<u8>, digests: impl Iterator<Item = RawDigest<'a>>, manner: Manner) -> Option<ReadShare> {
         let mut share = ReadShare {
             out,
             ..ReadShare::default()
         };
         for raw in digests {
             let start = share.out.len();
-            match self.one(&raw, &mut share.out) {
-                Ok(sent) => {
+            match self.one(&raw, &mut share.out, manner) {
+                Ok(None) => {
+                    self.blobs.count_cold();
+                    return None;
+                }
+                Ok(Some(sent)) => {
                     share.hits += 1;
                     share.sent += sent;
                 }
@@ -156,33 +178,47 @@ impl ReadJob {
                 }
             }
         }
-        share
+        Some(share)
     }
 
-    /// Appends the response of one blob; bytes of content sent.
-    fn one(&self, raw: &RawDigest<'_>, out: &mut Vec<u8>) -> Result<u64, Status> {
+    /// Appends the response of one blob; bytes of it that are sent. `None`: not in that manner.
+    fn one(&self, raw: &RawDigest<'_>, out: &mut Vec<u8>, manner: Manner) -> Result<Option<u64>, Status> {
         let digest = raw.digest(self.function)?;
         let missing = || Status::not_found("the blob is not here");
         if digest.is_empty_blob() {
             head(out, raw, 0, 0);
-            return Ok(0);
+            return Ok(Some(0));
         }
-        if self.zstd
-            && let Some(frames) = self.blobs.frames(&self.namespace, &digest)?
-        {
-            let length = frames.hit.length() - blob::Frames::START;
-            head(out, raw, length, 1);
-            append(out, length, |into| frames.hit.read_at(blob::Frames::START, into))?;
-            put_number(out, 4, 1);
-            return Ok(digest.size);
-        }
-        let mut hit = self.blobs.content(&self.namespace, &digest)?.ok_or_else(missing)?;
+        let frames = if self.zstd {
+            self.blobs.frames(&self.namespace, &digest)?
+        } else {
+            None
+        };
+        let (mut hit, start, compressor) = if let Some(frames) = frames {
+            (frames.hit, blob::Frames::START, 1)
+        } else {
+            let found = self.blobs.content(&self.namespace, &digest)?;
+            (found.ok_or_else(missing)?, 0, 0)
+        };
         if hit.is_unverified() {
+            if manner == Manner::AtOnce {
+                return Ok(None);
+            }
             hit = hit.verify()?.ok_or_else(missing)?;
         }
-        head(out, raw, digest.size, 0);
-        append(out, digest.size, |into| hit.read_at(0, into))?;
-        Ok(digest.size)
+        let length = hit.length() - start;
+        head(out, raw, length, compressor);
+        let place = out.len();
+        out.resize(place + usize::try_from(length).unwrap_or(0), 0);
+        let into = out.get_mut(place..).unwrap_or_default();
+        let read = match manner {
+            Manner::AtOnce => hit.read_now(start, into)?,
+            Manner::Patient => hit.read_at(start, into).map(|()| true)?,
+        };
+        if compressor != 0 {
+            put_number(out, 4, compressor);
+        }
+        Ok(read.then_some(length))
     }
 }
 
@@ -196,16 +232,6 @@ fn head(out: &mut Vec<u8>, raw: &RawDigest<'_>, length: u64, compressor: u64) {
     if length > 0 {
         put_length(out, 2, length);
     }
-}
-
-fn append(
-    out: &mut Vec<u8>,
-    length: u64,
-    fill: impl FnOnce(&mut [u8]) -> Result<(), blob::Error>,
-) -> Result<(), blob::Error> {
-    let start = out.len();
-    out.resize(start + usize::try_from(length).unwrap_or(0), 0);
-    fill(out.get_mut(start..).unwrap_or_default())
 }
 
 /// Appends a response that says why there is no blob, or that there is one.

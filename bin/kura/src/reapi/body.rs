@@ -1,5 +1,7 @@
 //! Bodies of answers.
 
+use super::deadline::exceeded;
+use super::egress::Egress;
 use super::read::Outgoing;
 use super::status::Status;
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
 /// What an answer consists of.
 #[derive(Debug)]
@@ -15,7 +18,8 @@ pub enum Body {
     /// Nothing: the status was in the header.
     Empty,
     /// One message, in pieces that are at hand.
-    Message(std::vec::IntoIter<Bytes>),
+    #[expect(private_interfaces, reason = "made and read in this module only")]
+    Message(std::vec::IntoIter<Bytes>, Option<Box<Egress>>),
     /// A blob.
     #[expect(private_interfaces, reason = "made and read in this module only")]
     Blob(Box<Outgoing>),
@@ -24,17 +28,19 @@ pub enum Body {
     Stream(mpsc::Receiver<Result<Bytes, Status>>),
     /// An answer of a generated server.
     Generated(tonic::body::Body),
+    /// An answer that ends when its client stops waiting.
+    Until(Box<Body>, Pin<Box<Sleep>>),
 }
 
 impl Body {
     /// A message with its prefix.
     pub(super) fn message(bytes: Bytes) -> Self {
-        Self::Message(vec![bytes].into_iter())
+        Self::pieces(vec![bytes], None)
     }
 
-    /// A message in pieces, the first of which has the prefix.
-    pub(super) fn pieces(pieces: Vec<Bytes>) -> Self {
-        Self::Message(pieces.into_iter())
+    /// A message in pieces, the first of which has the prefix, and what is counted when they have left.
+    pub(super) fn pieces(pieces: Vec<Bytes>, egress: Option<Egress>) -> Self {
+        Self::Message(pieces.into_iter(), egress.map(Box::new))
     }
 
     /// The header of an answer that has begun well.
@@ -61,8 +67,20 @@ impl http_body::Body for Body {
         let this = self.get_mut();
         let frame = match this {
             Self::Empty => return Poll::Ready(None),
-            Self::Message(pieces) => pieces.next().map(|piece| Ok(Frame::data(piece))),
-            Self::Blob(outgoing) => match outgoing.next() {
+            Self::Message(pieces, egress) => {
+                let piece = pieces.next();
+                if let (None, Some(egress)) = (&piece, egress) {
+                    egress.end();
+                }
+                piece.map(|piece| Ok(Frame::data(piece)))
+            }
+            Self::Until(body, end) => {
+                if end.as_mut().poll(cx).is_pending() {
+                    return Pin::new(&mut **body).poll_frame(cx);
+                }
+                Some(Err(exceeded()))
+            }
+            Self::Blob(outgoing) => match ready!(outgoing.poll_next(cx)) {
                 Some(Ok(piece)) => Some(Ok(Frame::data(piece))),
                 Some(Err(status)) => Some(Err(status)),
                 None => None,
@@ -87,6 +105,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Generated(body) => body.is_end_stream(),
+            Self::Until(body, _) => body.is_end_stream(),
             _ => false,
         }
     }

@@ -1,15 +1,18 @@
 //! Whose data a call is about, and whether it may.
 
+use super::egress::Egress;
 use super::status::Status;
 use crate::blob::Kind;
 use crate::http::service::Service;
+use crate::http::span::Labels;
 use crate::metrics::Outcome;
 use crate::tools::{Event, Tool};
-use crate::usage::Direction;
+use crate::usage::{Direction, Protocol};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http::HeaderMap;
 use russet_identity::{Access, Clock as _, Credential, Decision, Denial, Scope, SystemClock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The instance of those who name none.
@@ -23,6 +26,8 @@ pub(super) struct Call<'a> {
     pub(super) service: &'a Service,
     pub(super) headers: &'a HeaderMap,
     pub(super) stall: Duration,
+    /// Whose data it is about, for traces.
+    whose: &'a OnceLock<Box<Labels>>,
 }
 
 /// Where a build ran, as its client says.
@@ -42,11 +47,17 @@ impl Branch {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(service: &'a Service, headers: &'a HeaderMap, stall: Duration) -> Self {
+    pub(super) fn new(
+        service: &'a Service,
+        headers: &'a HeaderMap,
+        stall: Duration,
+        whose: &'a OnceLock<Box<Labels>>,
+    ) -> Self {
         Self {
             service,
             headers,
             stall,
+            whose,
         }
     }
 
@@ -58,6 +69,9 @@ impl<'a> Call<'a> {
             Ok(scope) => scope,
             Err(denial) => return Err(authorizer.refuse_unscoped(credential.as_ref(), denial).into()),
         };
+        if self.service.shared.traces.is_on() {
+            let _ = self.whose.set(Labels::of(&scope));
+        }
         match authorizer.decide_now(credential.as_ref(), &scope, access, SystemClock.now()) {
             Decision::Allow => {}
             Decision::Deny(denial) => return Err(denial.into()),
@@ -96,14 +110,25 @@ impl<'a> Call<'a> {
         Scope::parse_instance(account, project)
     }
 
-    /// Something was there; so many bytes of it are sent.
+    /// Something was there; so many bytes of it are to be sent, which [`Call::egress`] counts.
     pub(super) fn hit(&self, kind: Kind, namespace: &str, bytes: u64) {
         self.service.shard.read(kind, Outcome::Ok, bytes);
-        self.record(namespace, Event::Hit, bytes);
-        if bytes > 0 {
-            let usage = &self.service.shared.usage;
-            usage.add(Direction::Download, kind, namespace, bytes);
+        self.record(namespace, Event::Hit, 0);
+    }
+
+    /// What counts the bytes of hits that leave.
+    pub(super) fn egress(&self, kind: Kind, namespace: &str) -> Egress {
+        let receipt = self.service.receipt(kind, Some(Tool::Reapi), namespace, &[]);
+        Egress::new(self.service, receipt)
+    }
+
+    /// The same for a message that has so many bytes of content, and leaves as a whole or not at all.
+    pub(super) fn egress_of(&self, kind: Kind, namespace: &str, bytes: u64) -> Option<Egress> {
+        let mut egress = (bytes > 0).then(|| self.egress(kind, namespace));
+        if let Some(egress) = &mut egress {
+            egress.sent(bytes);
         }
+        egress
     }
 
     /// Something was not there.
@@ -116,7 +141,8 @@ impl<'a> Call<'a> {
     pub(super) fn stored(&self, kind: Kind, namespace: &str, bytes: u64) {
         self.service.shard.write(kind, Outcome::Ok, bytes);
         self.record(namespace, Event::Stored, bytes);
-        self.service.shared.usage.add(Direction::Upload, kind, namespace, bytes);
+        let usage = &self.service.shared.usage;
+        usage.add(Direction::Upload, Protocol::Grpc, kind, namespace, bytes);
     }
 
     /// Something was stored already.

@@ -1,7 +1,6 @@
 //! Calls, counted by method and code.
 
 use super::method::Method;
-use super::status::Code;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CODES: usize = 17;
@@ -13,9 +12,9 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn count(&self, method: Method, code: Code) {
+    pub(super) fn count(&self, method: Method, code: u8) {
         let row = self.calls.get(method as usize);
-        if let Some(counter) = row.and_then(|row| row.get(usize::from(code.number()))) {
+        if let Some(counter) = row.and_then(|row| row.get(usize::from(code))) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -1,13 +1,14 @@
 //! `ByteStream.Read`
 //!
 //! A piece of a blob is read from its segment straight into the frame that leaves: one copy from the page cache, one into the
-//! socket, none in between.
+//! socket, none in between. What is not in the page cache is read by another thread, a piece at a time.
 
 use super::body::Body;
 use super::call::Call;
+use super::egress::Egress;
 use super::message::{self, PREFIX, prefix};
 use super::status::{Code, Status};
-use crate::blob::{Frames, Hit, Kind};
+use crate::blob::{Frames, Hit, Kind, Reader, Room};
 use crate::budget::Reservation;
 use crate::metrics::Outcome;
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use russet_reapi::pack::Deflate;
 use russet_reapi::proto::bytestream::ReadRequest;
 use russet_reapi::wire::put_varint;
 use std::cell::RefCell;
+use std::task::{Context, Poll, ready};
 
 /// Content of one message.
 const PIECE: u64 = 128 * 1024;
@@ -30,18 +32,27 @@ const DATA: u8 = 10 << 3 | 2;
 const WINDOW: u64 = 512 * 1024;
 /// Buffers a thread keeps.
 const KEPT: usize = 64;
+/// Pieces that are compressed before other calls get their turn.
+const TURN: usize = 16;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A buffer for one message, kept by the thread for the next one.
+#[derive(Debug)]
 struct Piece(Vec<u8>);
 
 impl Piece {
     fn take() -> Self {
         let spare = SPARE.with_borrow_mut(Vec::pop);
         Self(spare.unwrap_or_else(|| vec![0; ROOM + usize::try_from(PIECE).unwrap_or(0)]))
+    }
+}
+
+impl Room for Piece {
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        self.0.get_mut(ROOM..ROOM + length).unwrap_or_default()
     }
 }
 
@@ -76,8 +87,12 @@ enum Source {
 /// A blob on its way out.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    hit: Hit,
+    reader: Reader<Piece>,
+    /// None until it is known that the blob will be sent.
+    egress: Option<Egress>,
     source: Source,
+    /// What was compressed and not sent yet.
+    out: Vec<u8>,
     position: u64,
     end: u64,
     _held: Reservation,
@@ -85,57 +100,77 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// The next message.
-    pub(super) fn next(&mut self) -> Option<Result<Bytes, Status>> {
-        match &mut self.source {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let next = match &mut self.source {
             Source::Stored if self.position == self.end => None,
-            Source::Stored => Some(self.stored()),
+            Source::Stored => Some(ready!(self.poll_stored(cx))),
             Source::Deflate(None) => None,
-            Source::Deflate(Some(_)) => Some(self.deflated()),
+            Source::Deflate(Some(_)) => Some(ready!(self.poll_deflated(cx))),
+        };
+        match (&next, &mut self.egress) {
+            (Some(Ok((_, content))), Some(egress)) => egress.sent(*content),
+            (None, Some(egress)) => egress.end(),
+            _ => {}
         }
+        Poll::Ready(next.map(|next| next.map(|(message, _)| message)))
     }
 
-    fn stored(&mut self) -> Result<Bytes, Status> {
+    /// The next piece of the blob, behind room for what precedes it, and its length.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Piece, usize), Status>> {
         let count = (self.end - self.position).min(PIECE);
         let length = usize::try_from(count).unwrap_or(0);
-        let mut piece = Piece::take();
-        let room = piece.0.get_mut(ROOM..ROOM + length).unwrap_or_default();
-        self.hit.read_at(self.position, room)?;
+        let piece = ready!(self.reader.poll_read(cx, self.position, length, Piece::take))?;
         self.position += count;
+        Poll::Ready(Ok((piece, length)))
+    }
+
+    /// A message, and how much content is in it.
+    fn poll_stored(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, u64), Status>> {
+        let (mut piece, length) = ready!(self.poll_piece(cx))?;
         let head = head(length);
         let start = ROOM - head.len();
         if let Some(place) = piece.0.get_mut(start..ROOM) {
             place.copy_from_slice(&head);
         }
-        Ok(Bytes::from_owner(piece).slice(start..ROOM + length))
+        let message = Bytes::from_owner(piece).slice(start..ROOM + length);
+        Poll::Ready(Ok((message, length as u64)))
     }
 
-    fn deflated(&mut self) -> Result<Bytes, Status> {
-        let mut out = vec![0; ROOM];
-        let mut content = Piece::take();
-        while let Source::Deflate(Some(encoder)) = &mut self.source {
-            if self.position == self.end {
-                encoder.finish(&mut out)?;
-                self.source = Source::Deflate(None);
-                break;
+    /// Compresses pieces until they fill a message. Those that compress well may take a while, so others get their turn.
+    fn poll_deflated(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, u64), Status>> {
+        for _ in 0..TURN {
+            if self.out.is_empty() {
+                self.out.resize(ROOM, 0);
             }
-            let count = (self.end - self.position).min(PIECE);
-            let room = content
-                .0
-                .get_mut(..usize::try_from(count).unwrap_or(0))
-                .unwrap_or_default();
-            self.hit.read_at(self.position, room)?;
-            self.position += count;
-            encoder.push(room, &mut out)?;
-            if out.len() as u64 > PIECE {
-                break;
+            if self.position == self.end {
+                if let Source::Deflate(Some(encoder)) = &mut self.source {
+                    encoder.finish(&mut self.out)?;
+                }
+                self.source = Source::Deflate(None);
+                return Poll::Ready(Ok(self.compressed()));
+            }
+            let (mut piece, length) = ready!(self.poll_piece(cx))?;
+            if let Source::Deflate(Some(encoder)) = &mut self.source {
+                encoder.push(piece.room(length), &mut self.out)?;
+            }
+            if self.out.len() as u64 > PIECE {
+                return Poll::Ready(Ok(self.compressed()));
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// What was compressed, as a message.
+    fn compressed(&mut self) -> (Bytes, u64) {
+        let mut out = std::mem::take(&mut self.out);
+        let content = (out.len() - ROOM) as u64;
         let head = head(out.len() - ROOM);
         let start = ROOM - head.len();
         if let Some(place) = out.get_mut(start..ROOM) {
             place.copy_from_slice(&head);
         }
-        Ok(Bytes::from(out).slice(start..))
+        (Bytes::from(out).slice(start..), content)
     }
 }
 
@@ -175,7 +210,7 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
     } else {
         start.saturating_add(limit).min(size)
     };
-    let outgoing = match open(call, scope.namespace(), &wanted, start..end).await {
+    let mut outgoing = match open(call, scope.namespace(), &wanted, start..end).await {
         Ok(Some(outgoing)) => outgoing,
         Ok(None) if wanted.digest.is_empty_blob() => return empty(wanted.encoding),
         Ok(None) => {
@@ -188,13 +223,14 @@ pub(super) async fn read(call: &Call<'_>, incoming: Incoming) -> Result<Body, St
         }
     };
     call.hit(Kind::Cas, scope.namespace(), end - start);
+    outgoing.egress = Some(call.egress(Kind::Cas, scope.namespace()));
     Ok(Body::Blob(Box::new(outgoing)))
 }
 
 /// The empty blob needs no upload to be read.
 fn empty(encoding: Encoding) -> Result<Body, Status> {
     if encoding == Encoding::Identity {
-        return Ok(Body::pieces(Vec::new()));
+        return Ok(Body::pieces(Vec::new(), None));
     }
     let frame = russet_reapi::pack::deflate(b"", 1)?;
     let mut message = head(frame.len());
@@ -214,37 +250,48 @@ async fn open(
         && range.start == 0
         && let Some(frames) = shared.blobs.frames(namespace, digest)?
     {
-        let end = frames.hit.length();
+        let Some(hit) = verified(frames.hit).await? else {
+            return Ok(None);
+        };
+        let end = hit.length();
         return Ok(Some(Outgoing {
             _held: shared.budget.reserve(WINDOW.min(end)).await?,
-            hit: frames.hit,
+            reader: Reader::new(&shared.blobs, hit),
+            egress: None,
             source: Source::Stored,
+            out: Vec::new(),
             position: Frames::START,
             end,
         }));
     }
-    let Some(mut hit) = shared.blobs.content(namespace, digest)? else {
+    let Some(hit) = shared.blobs.content(namespace, digest)? else {
         return Ok(None);
     };
-    if hit.is_unverified() {
-        // Nobody has read it since the process started: the whole blob is compared first, by another thread.
-        let verified = tokio::task::spawn_blocking(move || hit.verify()).await;
-        match verified.map_err(|_| Status::internal("Storage failed"))?? {
-            Some(verified) => hit = verified,
-            None => return Ok(None),
-        }
-    }
+    let Some(hit) = verified(hit).await? else {
+        return Ok(None);
+    };
     let length = range.end - range.start;
     Ok(Some(Outgoing {
         _held: shared.budget.reserve(WINDOW.min(length)).await?,
-        hit,
+        reader: Reader::new(&shared.blobs, hit),
+        egress: None,
         source: match wanted.encoding {
             Encoding::Identity => Source::Stored,
             Encoding::Zstd => Source::Deflate(Some(Deflate::new(length)?)),
         },
+        out: Vec::new(),
         position: range.start,
         end: range.end,
     }))
+}
+
+/// A blob nobody has read since the process started is compared first, as a whole and by another thread.
+async fn verified(hit: Hit) -> Result<Option<Hit>, Status> {
+    if !hit.is_unverified() {
+        return Ok(Some(hit));
+    }
+    let verified = tokio::task::spawn_blocking(move || hit.verify()).await;
+    Ok(verified.map_err(|_| Status::internal("Storage failed"))??)
 }
 
 #[cfg(test)]

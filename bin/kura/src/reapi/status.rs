@@ -13,6 +13,7 @@ use std::borrow::Cow;
 #[repr(u8)]
 pub(super) enum Code {
     Ok = 0,
+    Cancelled = 1,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     NotFound = 5,
@@ -141,13 +142,11 @@ impl From<Denial> for Status {
 
 impl From<blob::Error> for Status {
     fn from(error: blob::Error) -> Self {
+        error.log();
         match error.class() {
             blob::Class::Retry => Self::unavailable(error.client_message()),
             blob::Class::TooLarge => Self::exhausted("the blob does not fit the store"),
-            blob::Class::Broken => {
-                tracing::error!(error = %error, "the store failed");
-                Self::internal(error.client_message())
-            }
+            blob::Class::Broken => Self::internal(error.client_message()),
         }
     }
 }
@@ -186,6 +185,17 @@ mod tests {
         let response = Status::not_found("gone").into_response();
         assert_eq!(response.headers()["grpc-status"], "5");
         assert_eq!(response.headers()["grpc-message"], "gone");
+    }
+
+    #[test]
+    fn a_disk_that_refuses_is_unavailable_and_one_that_is_broken_internal() {
+        let failed = |kind: std::io::ErrorKind| {
+            let source = std::sync::Arc::new(std::io::Error::from(kind));
+            let action = "appending";
+            Status::from(blob::Error::Store(russet_segstore::Error::Io { action, source })).code
+        };
+        assert_eq!(failed(std::io::ErrorKind::PermissionDenied), Code::Unavailable);
+        assert_eq!(failed(std::io::ErrorKind::Other), Code::Internal);
     }
 
     #[test]

@@ -6,12 +6,13 @@
 
 use super::batch::target;
 use super::status::{Code, Status};
-use crate::blob::{Blobs, Put, Target, Writer};
+use crate::blob::{Blobs, Error, Put, Target, Writer};
 use russet_reapi::Digest;
 use russet_reapi::digest::Hasher;
 use russet_reapi::name::Encoding;
 use russet_reapi::pack::Inflate;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(super) const SMALL: u64 = 128 * 1024;
 /// Compressed bodies, whose length nobody announces, are gathered up to this size before they get a place of their own.
 const GATHER: usize = 2 << 20;
+/// Content that is decompressed and hashed before other calls get their turn.
+const TURN: u64 = 4 << 20;
 /// Interrupted uploads that are kept, and for how long. Each holds at most [`GATHER`] bytes of memory.
 const KEPT: usize = 64;
 const KEEP: Duration = Duration::from_mins(10);
@@ -49,24 +52,36 @@ pub(super) struct Uploads {
     table: Mutex<HashMap<Name, Arc<Upload>>>,
 }
 
+/// One upload. Its parts have locks of their own, because the one around the bytes may be held for as long as a slow disk takes,
+/// and only by a thread that serves nobody.
 #[derive(Debug)]
 struct Upload {
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
     /// Which stream may write.
-    owner: u64,
+    owner: AtomicU64,
+    /// Bytes taken so far.
+    committed: AtomicU64,
     /// Since when no stream does.
-    idle: Option<Instant>,
+    idle: Mutex<Option<Instant>>,
     /// None once it is being committed.
-    partial: Option<Partial>,
+    partial: Mutex<Option<Partial>>,
 }
 
-impl State {
+impl Upload {
+    fn new(partial: Partial) -> Arc<Self> {
+        Arc::new(Self {
+            owner: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+            idle: Mutex::new(None),
+            partial: Mutex::new(Some(partial)),
+        })
+    }
+
     fn committed(&self) -> u64 {
-        self.partial.as_ref().map_or(0, Partial::committed)
+        self.committed.load(Ordering::SeqCst)
+    }
+
+    fn is_owned_by(&self, owner: u64) -> bool {
+        self.owner.load(Ordering::SeqCst) == owner
     }
 }
 
@@ -79,6 +94,13 @@ pub(super) struct Partial {
     hasher: Hasher,
     inflate: Option<Inflate>,
     committed: u64,
+}
+
+/// What became of bytes that were offered.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    count: usize,
+    done: bool,
 }
 
 #[derive(Debug)]
@@ -117,19 +139,26 @@ impl Partial {
         self.committed
     }
 
-    /// Takes more bytes.
-    pub(super) fn write(&mut self, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
+    /// Takes bytes; how many, and whether all that came out of them was looked at. Of compressed bytes only so many are taken at
+    /// a time that a thread with others to serve may do it.
+    fn write(&mut self, blobs: &Blobs, bytes: &[u8]) -> Result<Taken, Status> {
         let hasher = &mut self.hasher;
-        match &mut self.inflate {
-            Some(inflate) => inflate.push(bytes, |piece| {
+        let mut rest = bytes;
+        let done = match &mut self.inflate {
+            Some(inflate) => inflate.push_some(&mut rest, TURN, |piece| {
                 hasher.update(piece);
                 Ok::<_, Status>(())
             })?,
             None if self.committed + bytes.len() as u64 > self.digest.size => {
                 return Err(Status::invalid("more bytes were sent than the resource name says"));
             }
-            None => hasher.update(bytes),
-        }
+            None => {
+                hasher.update(bytes);
+                rest = &[];
+                true
+            }
+        };
+        let bytes = bytes.get(..bytes.len() - rest.len()).unwrap_or_default();
         match &mut self.sink {
             Sink::Disk(writer) => writer.write(bytes)?,
             Sink::Memory(gathered) if gathered.len() + bytes.len() <= GATHER => gathered.extend_from_slice(bytes),
@@ -141,7 +170,15 @@ impl Partial {
             }
         }
         self.committed += bytes.len() as u64;
-        Ok(())
+        Ok(Taken {
+            count: bytes.len(),
+            done,
+        })
+    }
+
+    /// Takes all of these bytes, of a blob so small that they cannot become many.
+    pub(super) fn write_all(&mut self, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
+        self.write(blobs, bytes).map(drop)
     }
 
     /// Verifies all of it and makes it visible; bytes stored.
@@ -162,10 +199,10 @@ impl Partial {
         let committed = self.committed;
         let put = match self.sink {
             Sink::Memory(gathered) if gathered.len() as u64 <= SMALL => blobs.put(&self.target, gathered).await?,
+            // Large enough to be written by another thread.
             Sink::Memory(gathered) => {
-                let mut writer = blobs.writer(&self.target, Some(gathered.len() as u64))?;
-                writer.write(&gathered)?;
-                Blobs::commit(writer).await?
+                let stored = blobs.put_all(vec![(self.target, gathered.into())]).await;
+                stored.into_iter().next().unwrap_or(Err(Error::Unanswered))?
             }
             Sink::Disk(writer) => Blobs::commit(writer).await?,
         };
@@ -180,6 +217,8 @@ pub(super) struct Claim<'a> {
     name: Name,
     upload: Arc<Upload>,
     owner: u64,
+    /// Where this stream's next byte belongs.
+    position: u64,
 }
 
 impl Uploads {
@@ -192,48 +231,40 @@ impl Uploads {
     ) -> Result<Claim<'_>, Status> {
         let found = lock(&self.table).get(&name).cloned();
         if let Some(upload) = found {
-            let mut state = lock(&upload.state);
-            if state.committed() != offset && offset != 0 {
+            if upload.committed() == offset {
+                let owner = upload.owner.fetch_add(1, Ordering::SeqCst) + 1;
+                *lock(&upload.idle) = None;
+                return Ok(Claim {
+                    uploads: self,
+                    name,
+                    upload,
+                    owner,
+                    position: offset,
+                });
+            }
+            if offset != 0 {
                 return Err(elsewhere());
             }
-            if state.committed() != offset || state.partial.is_none() {
-                state.partial = Some(begin(&name)?);
-            }
-            state.owner += 1;
-            state.idle = None;
-            let owner = state.owner;
-            drop(state);
-            return Ok(Claim {
-                uploads: self,
-                name,
-                upload,
-                owner,
-            });
+            // From the start again: whoever wrote until now is told so.
+            upload.owner.fetch_add(1, Ordering::SeqCst);
         }
         if offset != 0 {
             return Err(elsewhere());
         }
-        let upload = Arc::new(Upload {
-            state: Mutex::new(State {
-                owner: 0,
-                idle: None,
-                partial: Some(begin(&name)?),
-            }),
-        });
+        let upload = Upload::new(begin(&name)?);
         lock(&self.table).insert(name.clone(), Arc::clone(&upload));
         Ok(Claim {
             uploads: self,
             name,
             upload,
             owner: 0,
+            position: 0,
         })
     }
 
     /// How far an upload came.
     pub(super) fn committed(&self, name: &Name) -> Option<u64> {
-        let upload = lock(&self.table).get(name).cloned()?;
-        let committed = lock(&upload.state).committed();
-        Some(committed)
+        lock(&self.table).get(name).map(|upload| upload.committed())
     }
 
     /// Forgets interrupted uploads that are too old, and the oldest of too many.
@@ -241,7 +272,7 @@ impl Uploads {
         let mut table = lock(&self.table);
         let mut idle: Vec<(Instant, Name)> = table
             .iter()
-            .filter_map(|(name, upload)| Some((lock(&upload.state).idle?, name.clone())))
+            .filter_map(|(name, upload)| Some(((*lock(&upload.idle))?, name.clone())))
             .collect();
         idle.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
         for (index, (since, name)) in idle.iter().enumerate() {
@@ -260,27 +291,64 @@ fn elsewhere() -> Status {
     Status::invalid("write_offset is not where the upload ended; ask QueryWriteStatus, or begin again at 0")
 }
 
+/// Bytes on their way into an upload.
+struct Writing {
+    upload: Arc<Upload>,
+    owner: u64,
+    position: u64,
+    blobs: Blobs,
+    taken: Taken,
+}
+
+impl Writing {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        let mut partial = lock(&self.upload.partial);
+        // Another stream may have taken the upload over, and the last piece of that one may have been on its way when ours
+        // was told how far it came.
+        let mine = partial
+            .as_mut()
+            .filter(|partial| self.upload.is_owned_by(self.owner) && partial.committed == self.position);
+        let partial = mine.ok_or_else(taken_over)?;
+        self.taken = partial.write(&self.blobs, bytes)?;
+        self.upload.committed.store(partial.committed, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
 impl Claim<'_> {
     /// Bytes taken so far.
     pub(super) fn committed(&self) -> u64 {
-        lock(&self.upload.state).committed()
+        self.position
     }
 
-    /// Takes more bytes. What is wrong with them ends the upload for good.
-    pub(super) fn write(&self, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
-        let mut state = lock(&self.upload.state);
-        if state.owner != self.owner {
-            return Err(taken_over());
-        }
-        let written = match &mut state.partial {
-            Some(partial) => partial.write(blobs, bytes),
-            None => Err(taken_over()),
-        };
-        drop(state);
-        if written.is_err() {
+    /// Takes more bytes, on another thread while the disk is slow. What is wrong with them ends the upload for good.
+    pub(super) async fn write(&mut self, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
+        let written = self.try_write(blobs, bytes).await;
+        if written.as_ref().is_err_and(|status| status.code != Code::Aborted) {
             self.remove();
         }
         written
+    }
+
+    async fn try_write(&mut self, blobs: &Blobs, mut rest: &[u8]) -> Result<(), Status> {
+        loop {
+            let writing = Writing {
+                upload: Arc::clone(&self.upload),
+                owner: self.owner,
+                position: self.position,
+                blobs: blobs.clone(),
+                taken: Taken { count: 0, done: true },
+            };
+            let lost = || Status::unavailable("the writing thread ended");
+            let Taken { count, done } = blobs.pace().run(writing, rest, Writing::write, lost).await?.taken;
+            self.position += count as u64;
+            rest = rest.get(count..).unwrap_or_default();
+            if done {
+                return Ok(());
+            }
+            // Much came out of little. Others get their turn.
+            tokio::task::yield_now().await;
+        }
     }
 
     fn remove(&self) {
@@ -297,27 +365,23 @@ impl Claim<'_> {
     pub(super) async fn commit(self, blobs: &Blobs) -> Result<(Put, u64), Status> {
         // Off the table first: who comes now begins anew, and who came before us is the owner.
         self.remove();
-        let partial = {
-            let mut state = lock(&self.upload.state);
-            Some(state.owner)
-                .filter(|owner| *owner == self.owner)
-                .and_then(|_| state.partial.take())
+        let partial = match self.upload.partial.try_lock() {
+            Ok(mut partial) if self.upload.is_owned_by(self.owner) => partial.take(),
+            // A piece of the stream we took it over from is still being written.
+            _ => None,
         };
-        let partial = partial.ok_or_else(taken_over)?;
-        partial.commit(blobs).await
+        let whole = partial.filter(|partial| partial.committed == self.position);
+        whole.ok_or_else(taken_over)?.commit(blobs).await
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let now = Instant::now();
-        {
-            let mut state = lock(&self.upload.state);
-            if state.owner != self.owner {
-                return;
-            }
-            state.idle = Some(now);
+        if !self.upload.is_owned_by(self.owner) {
+            return;
         }
+        let now = Instant::now();
+        *lock(&self.upload.idle) = Some(now);
         self.uploads.forget(now);
     }
 }
@@ -341,16 +405,16 @@ mod tests {
         let (_dir, blobs, content, name) = world();
         let uploads = Uploads::default();
         let begin = |name: &Name| Partial::begin(&blobs, name);
-        let first = uploads.claim(name.clone(), 0, begin).unwrap();
-        first.write(&blobs, &content[..150_000]).unwrap();
+        let mut first = uploads.claim(name.clone(), 0, begin).unwrap();
+        first.write(&blobs, &content[..150_000]).await.unwrap();
         drop(first);
         assert_eq!(uploads.committed(&name), Some(150_000));
         assert_eq!(
             uploads.claim(name.clone(), 7, begin).unwrap_err().code,
             Code::InvalidArgument
         );
-        let second = uploads.claim(name.clone(), 150_000, begin).unwrap();
-        second.write(&blobs, &content[150_000..]).unwrap();
+        let mut second = uploads.claim(name.clone(), 150_000, begin).unwrap();
+        second.write(&blobs, &content[150_000..]).await.unwrap();
         assert!(
             !blobs.has("x", &name.digest).unwrap(),
             "not visible before it is verified"
@@ -365,12 +429,15 @@ mod tests {
         let (_dir, blobs, content, name) = world();
         let uploads = Uploads::default();
         let begin = |name: &Name| Partial::begin(&blobs, name);
-        let first = uploads.claim(name.clone(), 0, begin).unwrap();
-        first.write(&blobs, &content[..10]).unwrap();
-        let second = uploads.claim(name.clone(), 10, begin).unwrap();
-        assert_eq!(first.write(&blobs, &content[10..]).unwrap_err().code, Code::Aborted);
+        let mut first = uploads.claim(name.clone(), 0, begin).unwrap();
+        first.write(&blobs, &content[..10]).await.unwrap();
+        let mut second = uploads.claim(name.clone(), 10, begin).unwrap();
+        assert_eq!(
+            first.write(&blobs, &content[10..]).await.unwrap_err().code,
+            Code::Aborted
+        );
         drop(first);
-        second.write(&blobs, &content[10..]).unwrap();
+        second.write(&blobs, &content[10..]).await.unwrap();
         assert_eq!(second.commit(&blobs).await.unwrap().1, content.len() as u64);
     }
 
@@ -380,16 +447,95 @@ mod tests {
         let uploads = Uploads::default();
         let begin = |name: &Name| Partial::begin(&blobs, name);
         content[77] ^= 1;
-        let claim = uploads.claim(name.clone(), 0, begin).unwrap();
-        claim.write(&blobs, &content).unwrap();
+        let mut claim = uploads.claim(name.clone(), 0, begin).unwrap();
+        claim.write(&blobs, &content).await.unwrap();
         assert_eq!(claim.commit(&blobs).await.unwrap_err().code, Code::InvalidArgument);
         assert_eq!(uploads.committed(&name), None);
         assert!(!blobs.has("x", &name.digest).unwrap());
-        let claim = uploads.claim(name.clone(), 0, begin).unwrap();
+        let mut claim = uploads.claim(name.clone(), 0, begin).unwrap();
         content.push(0);
-        assert_eq!(claim.write(&blobs, &content).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(
+            claim.write(&blobs, &content).await.unwrap_err().code,
+            Code::InvalidArgument
+        );
         drop(claim);
         assert_eq!(uploads.committed(&name), None);
+    }
+
+    /// Writes of gRPC streams waited for a slow disk on the thread that serves, and everybody else of that thread with them.
+    #[tokio::test]
+    async fn while_the_disk_is_slow_another_thread_writes() {
+        let (_dir, blobs, content, name) = world();
+        let uploads = Uploads::default();
+        let now = Instant::now();
+        blobs.pace().took(now, now + Duration::from_secs(1));
+        let mut claim = uploads
+            .claim(name.clone(), 0, |name| Partial::begin(&blobs, name))
+            .unwrap();
+        for piece in content.chunks(100_000) {
+            claim.write(&blobs, piece).await.unwrap();
+        }
+        assert_eq!(blobs.pace().moved(), 4);
+        assert_eq!(claim.commit(&blobs).await.unwrap().0, Put::Created);
+        let hit = blobs.content("x", &name.digest).unwrap().unwrap();
+        assert!(hit.read_all().unwrap().unwrap() == content);
+    }
+
+    /// The piece of a stream that is gone may still be on its way to the disk when another stream was told how far the upload
+    /// came: what follows would be stored in the wrong place.
+    #[tokio::test]
+    async fn a_piece_that_comes_late_does_not_shift_what_follows() {
+        let (_dir, blobs, content, name) = world();
+        let uploads = Uploads::default();
+        let begin = |name: &Name| Partial::begin(&blobs, name);
+        let first = uploads.claim(name.clone(), 0, begin).unwrap();
+        let mut late = Writing {
+            upload: Arc::clone(&first.upload),
+            owner: first.owner,
+            position: 0,
+            blobs: blobs.clone(),
+            taken: Taken { count: 0, done: true },
+        };
+        let mut second = uploads.claim(name.clone(), 0, begin).unwrap();
+        assert_eq!(
+            late.write(&content[..10]).unwrap_err().code,
+            Code::Aborted,
+            "it is too late"
+        );
+        // The same, had it begun before the second stream came.
+        late.owner = second.owner;
+        late.write(&content[..10]).unwrap();
+        assert_eq!(
+            second.write(&blobs, &content[..50]).await.unwrap_err().code,
+            Code::Aborted
+        );
+        drop(second);
+        let mut third = uploads
+            .claim(name, uploads.committed(&first.name).unwrap(), begin)
+            .unwrap();
+        third.write(&blobs, &content[10..]).await.unwrap();
+        assert_eq!(third.commit(&blobs).await.unwrap().0, Put::Created);
+    }
+
+    /// A gigabyte of zeros is 32 KiB of zstd: one message, and a second of work.
+    #[tokio::test]
+    async fn much_that_comes_out_of_little_lets_others_have_their_turn() {
+        let (_dir, blobs, _, _) = world();
+        let zeros = vec![0; 64 << 20];
+        let compressed = russet_reapi::pack::deflate(&zeros, 1).unwrap();
+        let name = Name::new("x", "u", Function::Sha256.digest(&zeros), Encoding::Zstd);
+        let uploads = Uploads::default();
+        let mut claim = uploads.claim(name, 0, |name| Partial::begin(&blobs, name)).unwrap();
+        let mut turns = 0;
+        {
+            let mut writing = std::pin::pin!(claim.write(&blobs, &compressed));
+            while futures::poll!(&mut writing).is_pending() {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(turns >= 15, "{turns}");
+        assert_eq!(claim.commit(&blobs).await.unwrap().0, Put::Created);
     }
 
     #[test]

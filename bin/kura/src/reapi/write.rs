@@ -66,8 +66,8 @@ pub(super) async fn write(call: &Call<'_>, mut incoming: Incoming) -> Result<Bod
                 }
                 (Event::Start { name, offset }, Some(stream)) => stream.check(name.as_deref(), offset)?,
                 (Event::Data(data), Some(stream)) => match &mut stream.hold {
-                    Hold::Alone(partial) => partial.write(blobs, data)?,
-                    Hold::Shared(claim) => claim.write(blobs, data)?,
+                    Hold::Alone(partial) => partial.write_all(blobs, data)?,
+                    Hold::Shared(claim) => claim.write(blobs, data).await?,
                 },
                 (Event::End { finish: true }, _) => {
                     let Some(stream) = stream.take() else {

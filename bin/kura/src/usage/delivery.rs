@@ -229,14 +229,14 @@ async fn post(client: &reqwest::Client, config: &Usage, reporter: &Reporter, out
 mod tests {
     use super::*;
     use crate::blob::Kind;
-    use crate::usage::Direction;
+    use crate::usage::{Direction, Protocol};
 
     #[test]
     fn the_outbox_survives_a_restart_and_forgets_what_was_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = Ledger::on(10);
-        ledger.add(Direction::Upload, Kind::Nx, "nx", 1);
-        ledger.add(Direction::Download, Kind::Nx, "nx", 1);
+        ledger.add(Direction::Upload, Protocol::Http, Kind::Nx, "nx", 1);
+        ledger.add(Direction::Download, Protocol::Http, Kind::Nx, "nx", 1);
         let reporter = Reporter {
             node_id: "n".to_owned(),
             tenant_id: "t".to_owned(),
@@ -256,7 +256,7 @@ mod tests {
     fn a_window_that_was_never_closed_is_sent_by_the_next_process() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = Ledger::on(10);
-        ledger.add(Direction::Upload, Kind::Nx, "nx", 7);
+        ledger.add(Direction::Upload, Protocol::Http, Kind::Nx, "nx", 7);
         let reporter = Reporter {
             node_id: "n".to_owned(),
             tenant_id: "t".to_owned(),

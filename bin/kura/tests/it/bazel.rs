@@ -62,6 +62,59 @@ fn the_leaves_of_output_directories_count_too() {
     assert_eq!(node.send("GET", &target, b"").status, 200);
 }
 
+fn metric(node: &Node, name: &str) -> f64 {
+    let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+        .parse()
+        .unwrap()
+}
+
+/// A hit over gRPC kept its blobs from eviction for an hour; one over HTTP promised them and kept nothing.
+#[test]
+fn what_a_hit_vouches_for_is_kept() {
+    let node = Node::start(&[]);
+    let file = message(1, &[message(1, b"leaf"), message(2, &digest(b"leaf"))].concat());
+    let tree = message(1, &file);
+    let flat = [result(b"output"), message(6, &digest(b"printed"))].concat();
+    let deep = message(3, &[message(1, b"out"), message(3, &digest(&tree))].concat());
+    for body in [&b"output"[..], b"printed", b"leaf", &tree] {
+        assert_eq!(node.send("PUT", &cas(body), body).status, 200);
+    }
+    for (name, body) in [("flat", &flat), ("deep", &deep)] {
+        assert_eq!(node.send("PUT", &ac(name), body).status, 200);
+    }
+    assert!(metric(&node, "kura_store_leases") < 0.5);
+    assert_eq!(node.send("GET", &ac("flat"), b"").status, 200);
+    assert!(
+        metric(&node, "kura_store_leases") > 2.5,
+        "two blobs and the result itself"
+    );
+    assert_eq!(node.send("GET", &ac("deep"), b"").status, 200);
+    assert!(metric(&node, "kura_store_leases") > 5.5, "the tree and its leaf too");
+}
+
+/// gRPC looked below a directory and at the size a digest claims, HTTP did neither.
+#[test]
+fn holes_are_found_wherever_grpc_finds_them() {
+    let node = Node::start(&[]);
+    let leaf = message(1, &[message(1, b"leaf"), message(2, &digest(b"leaf"))].concat());
+    assert_eq!(node.send("PUT", &cas(&leaf), &leaf).status, 200);
+    let rooted = message(3, &[message(1, b"out"), message(5, &digest(&leaf))].concat());
+    assert_eq!(node.send("PUT", &ac("rooted"), &rooted).status, 200);
+    assert_eq!(node.send("GET", &ac("rooted"), b"").status, 404, "the leaf is missing");
+    assert_eq!(node.send("PUT", &cas(b"leaf"), b"leaf").status, 200);
+    assert_eq!(node.send("GET", &ac("rooted"), b"").status, 200);
+    let wrong = [message(1, sha256(b"leaf").as_bytes()), vec![2 << 3, 99]].concat();
+    let sized = message(2, &[message(1, b"out"), message(2, &wrong)].concat());
+    assert_eq!(node.send("PUT", &ac("sized"), &sized).status, 200);
+    assert_eq!(
+        node.send("GET", &ac("sized"), b"").status,
+        404,
+        "no such blob has 99 bytes"
+    );
+}
+
 /// Both Bazel versions take an empty result for a success and fail over its missing outputs.
 #[test]
 fn what_is_no_action_result_is_refused_and_not_stored() {

@@ -2,6 +2,7 @@
 
 mod actions;
 mod blobs;
+mod calls;
 mod hostile;
 mod snapshots;
 mod streams;

@@ -202,3 +202,50 @@ fn plain_paths_take_any_tidy_key_and_the_last_write_wins() {
     assert_eq!(client.response().status, 200);
     assert_eq!(node.send("GET", "/generic/p/chunked", b"").text(), "hello");
 }
+
+/// What Go fetched was counted as if it had been asked for by the Remote Execution API, and its uploads twice.
+#[test]
+fn go_has_counters_of_its_own() {
+    let node = Node::start(&[]);
+    let body = crate::tools::bytes(5000);
+    let target = format!("/go/ios/{}", crate::tools::sha256(b"action"));
+    let id = format!("x-kura-output-id: {}", crate::tools::sha256(&body));
+    assert_eq!(node.client().send("PUT", &target, &[&id], &body).status, 200);
+    assert!(node.send("GET", &target, b"").body == body);
+    assert_eq!(
+        node.send("GET", &format!("/go/ios/{}", "0".repeat(64)), b"").status,
+        404
+    );
+    let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
+    for line in [
+        "kura_artifact_reads_total_total{producer=\"go\",result=\"hit\"} 1",
+        "kura_artifact_reads_total_total{producer=\"go\",result=\"miss\"} 1",
+        "kura_artifact_writes_total_total{producer=\"go\",result=\"created\"} 1",
+        "kura_tool_requests_total{tool=\"go\",project=\"ios\",result=\"hit\"} 1",
+        "kura_tool_bytes_total{tool=\"go\",project=\"ios\",direction=\"sent\"} 5000",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(
+        !text.contains("kura_artifact_reads_total_total{producer=\"reapi\",result=\"hit\"} 1"),
+        "{text}"
+    );
+}
+
+/// A reader that goes away in the middle counted as if it had got everything.
+#[test]
+fn bytes_of_a_hit_count_when_they_have_left() {
+    let node = Node::start(&[]);
+    let body = vec![7; 64 << 20];
+    assert_eq!(node.send("PUT", "/generic/ios/large", &body).status, 200);
+    let mut client = node.client();
+    client.raw(b"GET /generic/ios/large HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut first = [0; 1000];
+    std::io::Read::read_exact(&mut client.stream, &mut first).unwrap();
+    drop(client);
+    let line = "kura_tool_bytes_total{tool=\"generic\",project=\"ios\",direction=\"sent\"}";
+    let sent = crate::node::until("the reader is gone", || {
+        Some(crate::tools::metric(&node, line)).filter(|sent| *sent > 0)
+    });
+    assert!(sent < 64 << 20, "{sent}");
+}

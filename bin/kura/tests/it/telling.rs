@@ -112,6 +112,78 @@ fn requests_are_traced_without_keys_or_tokens() {
     assert!(!everything.contains("canary"), "{everything}");
 }
 
+/// Calls had no spans at all.
+#[tokio::test]
+async fn grpc_calls_are_traced_like_requests() {
+    use russet_reapi::proto::reapi;
+    let collector = Sink::start(|_| 200);
+    let node = Node::start_with(&Options {
+        args: &[
+            "--tenant-id",
+            "acme",
+            "--auth-anonymous",
+            "read-write",
+            "--bind-address",
+            "127.0.0.1",
+        ],
+        env: &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())],
+    });
+    let world = crate::reapi::World::with(node).await;
+    let mut request = russet_reapi::client::tonic::Request::new(reapi::GetActionResultRequest {
+        instance_name: "ios".to_owned(),
+        action_digest: Some(reapi::Digest {
+            hash: "ca".repeat(32),
+            size_bytes: 7,
+        }),
+        ..Default::default()
+    });
+    let fields = request.metadata_mut();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    fields.insert("traceparent", parent.parse().unwrap());
+    fields.insert("authorization", "Bearer canary-token".parse().unwrap());
+    assert!(world.actions().get_action_result(request).await.is_err());
+    let content = vec![7; 300_000];
+    let digest = world.store(&content).await;
+    assert_eq!(
+        world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap().len(),
+        300_000
+    );
+    let (_, mut spans) = spans(&collector, 3);
+    spans.sort_by_key(|span| span.start_time_unix_nano);
+    let miss = &spans[0];
+    assert_eq!(miss.name, "build.bazel.remote.execution.v2.ActionCache/GetActionResult");
+    assert_eq!(hex(&miss.trace_id), "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(hex(&miss.parent_span_id), "b7ad6b7169203331");
+    assert_eq!(
+        miss.status.as_ref().map_or(0, |status| status.code),
+        0,
+        "a miss is no failure"
+    );
+    let told = facts(&miss.attributes);
+    for (name, value) in [
+        ("rpc.system", "grpc"),
+        ("rpc.service", "build.bazel.remote.execution.v2.ActionCache"),
+        ("rpc.method", "GetActionResult"),
+        ("rpc.grpc.status_code", "5"),
+        ("kura.tenant_id", "acme"),
+        ("kura.namespace_id", "ios"),
+        ("network.protocol.version", "2"),
+    ] {
+        assert_eq!(told.get(name).map(String::as_str), Some(value), "{told:?}");
+    }
+    let read = spans
+        .iter()
+        .find(|span| span.name == "google.bytestream.ByteStream/Read");
+    let read = facts(&read.unwrap().attributes);
+    assert_eq!(read["rpc.grpc.status_code"], "0");
+    assert!(read["http.response.body.size"].parse::<u64>().unwrap() >= 300_000);
+    let everything = format!("{spans:?}");
+    assert!(
+        !everything.contains("canary") && !everything.contains("caca"),
+        "{everything}"
+    );
+}
+
 /// A collector that takes connections and never answers: requests go on, the queue is bounded, and what is lost is counted.
 #[test]
 fn a_dead_collector_is_in_nobodys_way() {

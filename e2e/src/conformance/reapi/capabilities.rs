@@ -8,7 +8,6 @@ use russet_reapi::proto::health::HealthCheckRequest;
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{BatchReadBlobsRequest, FindMissingBlobsRequest, GetCapabilitiesRequest};
 
-use super::raw;
 use super::target::{Target, digest, digest_in, expect_code, told};
 use crate::conformance::{Check, check, not_applicable};
 
@@ -42,12 +41,6 @@ pub(super) const CHECKS: &[Check<Target>] = &[
         "reapi-health",
         "the standard health service says SERVING",
         "gRPC health checking protocol"
-    ),
-    check!(
-        reflection,
-        "reapi-reflection",
-        "server reflection lists the services of a cache",
-        "gRPC server reflection protocol"
     ),
 ];
 
@@ -213,33 +206,4 @@ async fn health(target: &Target) -> Result<()> {
             Ok(())
         }
     }
-}
-
-async fn reflection(target: &Target) -> Result<()> {
-    // ServerReflectionRequest { list_services: "" }.
-    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-    let older = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-    let mut answer = raw::call(target, path, &b"\x3a\0"[..]).await;
-    if answer
-        .as_ref()
-        .is_err_and(|status| status.code() == Code::Unimplemented)
-    {
-        answer = raw::call(target, older, &b"\x3a\0"[..]).await;
-    }
-    let listed = match answer {
-        Err(status) if status.code() == Code::Unimplemented => {
-            return not_applicable("the server has no reflection");
-        }
-        Err(status) => return Err(told(status)),
-        Ok(listed) => String::from_utf8_lossy(&listed).into_owned(),
-    };
-    for service in [
-        "build.bazel.remote.execution.v2.ActionCache",
-        "build.bazel.remote.execution.v2.Capabilities",
-        "build.bazel.remote.execution.v2.ContentAddressableStorage",
-        "google.bytestream.ByteStream",
-    ] {
-        ensure!(listed.contains(service), "{service} is not listed");
-    }
-    Ok(())
 }

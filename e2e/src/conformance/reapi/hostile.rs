@@ -5,10 +5,13 @@ use bytes::Bytes;
 use prost::Message as _;
 use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
-use russet_reapi::proto::reapi::{ActionResult, BatchUpdateBlobsRequest, Directory, DirectoryNode, GetTreeRequest};
+use russet_reapi::proto::reapi::{
+    ActionResult, BatchUpdateBlobsRequest, BatchUpdateBlobsResponse, Directory, DirectoryNode, GetTreeRequest,
+};
+use russet_reapi::wire::put_bytes;
 
 use super::raw;
-use super::target::{Target, digest, expect_code, told};
+use super::target::{Target, digest, expect_code, pieces, told};
 use crate::conformance::{Check, check, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = &[
@@ -53,6 +56,30 @@ pub(super) const CHECKS: &[Check<Target>] = &[
         "reapi-hostile-tree",
         "GetTree of a deep chain, or of a blob that is no directory, ends",
         "REAPI GetTree"
+    ),
+    check!(
+        mistyped,
+        "reapi-hostile-mistyped",
+        "fields of another type than the protocol says are refused or ignored, and nothing is stored",
+        "Protocol Buffers encoding"
+    ),
+    check!(
+        how_many,
+        "reapi-hostile-number-of-messages",
+        "a call that takes one message refuses none and two, and nothing is stored",
+        "gRPC over HTTP/2: unary calls"
+    ),
+    check!(
+        changing_mind,
+        "reapi-hostile-upload-changes-its-mind",
+        "an upload that names another resource on its way is refused, and neither is stored",
+        "ByteStream WriteRequest.resource_name"
+    ),
+    check!(
+        twins,
+        "reapi-hostile-twins",
+        "of two blobs of one batch with the same digest the one that lies is refused, and the other is what is read",
+        "REAPI BatchUpdateBlobs"
     ),
     check!(
         instances,
@@ -247,6 +274,123 @@ async fn cycle(target: &Target) -> Result<()> {
             let mut stream = answer.into_inner();
             while let Ok(Some(_)) = stream.message().await {}
         }
+    }
+    lives(target).await
+}
+
+/// A number where bytes belong, and the other way round. Some libraries take such fields for ones they do not know.
+async fn mistyped(target: &Target) -> Result<()> {
+    let body = target.body(300);
+    let stored = digest(&body);
+    let request = |part: &[u8]| {
+        let mut bytes = Vec::new();
+        if !target.instance.is_empty() {
+            put_bytes(&mut bytes, 1, target.instance.as_bytes());
+        }
+        put_bytes(&mut bytes, 2, part);
+        Bytes::from(bytes)
+    };
+    let mut without_digest = vec![1 << 3, 7];
+    put_bytes(&mut without_digest, 2, &body);
+    let mut without_data = Vec::new();
+    put_bytes(&mut without_data, 1, &stored.encode_to_vec());
+    without_data.extend_from_slice(&[2 << 3, 7]);
+    // A hash that is a number, and a size that is text.
+    let mut wrong_digest = vec![1 << 3, 7];
+    put_bytes(&mut wrong_digest, 2, b"300");
+    let mut with_wrong_digest = Vec::new();
+    put_bytes(&mut with_wrong_digest, 1, &wrong_digest);
+    put_bytes(&mut with_wrong_digest, 2, &body);
+    for part in [&without_digest, &without_data, &with_wrong_digest] {
+        if let Ok(answer) = raw::call(target, UPDATE, request(part)).await {
+            let answer = BatchUpdateBlobsResponse::decode(answer).context("no answer to a batch")?;
+            let codes: Vec<_> = answer
+                .responses
+                .iter()
+                .map(|one| one.status.as_ref().map_or(0, |status| status.code))
+                .collect();
+            ensure!(!codes.contains(&0), "mis-typed, but {codes:?}");
+        }
+        target.expect_missing(&stored).await?;
+    }
+    let action = digest(&target.body(50));
+    // The result of the action is a number.
+    let mut result = Vec::new();
+    if !target.instance.is_empty() {
+        put_bytes(&mut result, 1, target.instance.as_bytes());
+    }
+    put_bytes(&mut result, 2, &action.encode_to_vec());
+    result.extend_from_slice(&[3 << 3, 7]);
+    raw::refused(target, METHODS[2], result).await?;
+    expect_code(target.result(&action).await, &[Code::NotFound])?;
+    lives(target).await
+}
+
+async fn how_many(target: &Target) -> Result<()> {
+    let body = target.body(300);
+    let request = BatchUpdateBlobsRequest {
+        instance_name: target.instance.clone(),
+        requests: vec![Update {
+            digest: Some(digest(&body)),
+            data: body.clone(),
+            compressor: 0,
+        }],
+        digest_function: 0,
+    };
+    let once = Bytes::from(request.encode_to_vec());
+    for messages in [vec![], vec![once.clone(), once]] {
+        let count = messages.len();
+        let answer = raw::call_with(target, UPDATE, messages).await;
+        expect_code(
+            answer,
+            &[
+                Code::InvalidArgument,
+                Code::Internal,
+                Code::Unimplemented,
+                Code::Cancelled,
+                Code::Unknown,
+            ],
+        )
+        .with_context(|| format!("{count} messages"))?;
+        target.expect_missing(&digest(&body)).await?;
+    }
+    lives(target).await
+}
+
+async fn changing_mind(target: &Target) -> Result<()> {
+    let (first, second) = (target.body(200_000), target.body(200_000));
+    let names = [&first, &second].map(|body| target.upload_name(&digest(body)));
+    let [ours, theirs] = &names;
+    let mut messages = pieces(ours, &first, 0, true);
+    if let Some(last) = messages.last_mut() {
+        last.resource_name.clone_from(theirs);
+    }
+    let answer = target.write_pieces(messages).await;
+    expect_code(answer, &[Code::InvalidArgument])?;
+    for body in [&first, &second] {
+        target.expect_missing(&digest(body)).await?;
+    }
+    lives(target).await
+}
+
+async fn twins(target: &Target) -> Result<()> {
+    let (body, lie) = (target.body(3000), target.body(3000));
+    let update = |data: &Bytes| Update {
+        digest: Some(digest(&body)),
+        data: data.clone(),
+        compressor: 0,
+    };
+    for batch in [[update(&lie), update(&body)], [update(&body), update(&lie)]] {
+        match target.update(batch.to_vec()).await {
+            // A batch that names a blob twice may be refused as a whole.
+            Err(status) => return expect_code(Err::<(), _>(status), &[Code::InvalidArgument]),
+            Ok(codes) => {
+                let honest = batch.iter().position(|one| one.data == body).unwrap_or(0);
+                ensure!(codes.get(honest) == Some(&0), "the honest one got {codes:?}");
+            }
+        }
+        let read = target.read(&target.blob_name(&digest(&body)), 0, 0).await;
+        ensure!(read.map_err(told)? == body, "other bytes came back");
     }
     lives(target).await
 }

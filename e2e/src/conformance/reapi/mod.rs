@@ -10,7 +10,9 @@ mod compressed;
 mod find;
 mod hostile;
 pub mod raw;
+mod reflection;
 mod resume;
+mod secure;
 pub mod target;
 mod tree;
 mod trust;
@@ -23,6 +25,7 @@ use super::Check;
 pub fn all() -> impl Iterator<Item = &'static Check<Target>> {
     const SUITES: &[&[Check<Target>]] = &[
         capabilities::CHECKS,
+        reflection::CHECKS,
         find::CHECKS,
         batch::CHECKS,
         bytestream::CHECKS,

@@ -6,7 +6,8 @@ use futures::stream;
 use russet_reapi::client::tonic::client::Grpc;
 use russet_reapi::client::tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use russet_reapi::client::tonic::codegen::http::uri::PathAndQuery;
-use russet_reapi::client::tonic::{Code, Status};
+use russet_reapi::client::tonic::{Code, Status, Streaming};
+use tokio::sync::mpsc;
 
 use super::Target;
 
@@ -49,12 +50,58 @@ impl Decoder for Plain {
 
 /// Sends one message to `/service/Method` and returns the first one that comes back. An answer without a message is empty.
 pub(super) async fn call(target: &Target, path: &'static str, message: impl Into<Bytes>) -> Result<Bytes, Status> {
+    call_with(target, path, [message.into()]).await
+}
+
+/// A call in both directions.
+pub(super) struct Exchange {
+    send: mpsc::Sender<Bytes>,
+    answers: Streaming<Bytes>,
+}
+
+impl Exchange {
+    /// Begins with a first message: some servers answer nothing before they have it.
+    pub(super) async fn begin(target: &Target, path: &'static str, first: impl Into<Bytes>) -> Result<Self, Status> {
+        let unavailable = |error: String| Status::new(Code::Unavailable, error);
+        let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
+        client.ready().await.map_err(|error| unavailable(error.to_string()))?;
+        let (send, mut receive) = mpsc::channel(1);
+        let sent = send.send(first.into()).await;
+        sent.map_err(|error| unavailable(error.to_string()))?;
+        let messages = stream::poll_fn(move |cx| receive.poll_recv(cx));
+        let answer = client
+            .streaming(target.request(messages), PathAndQuery::from_static(path), Plain)
+            .await?;
+        Ok(Self {
+            send,
+            answers: answer.into_inner(),
+        })
+    }
+
+    pub(super) async fn send(&self, message: impl Into<Bytes>) -> Result<()> {
+        self.send
+            .send(message.into())
+            .await
+            .context("the server ended the exchange")
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        self.answers.message().await
+    }
+}
+
+/// Sends these messages to `/service/Method`, and nothing more; the first that comes back.
+pub(super) async fn call_with(
+    target: &Target,
+    path: &'static str,
+    messages: impl IntoIterator<Item = Bytes, IntoIter: Send + 'static>,
+) -> Result<Bytes, Status> {
     let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
     client
         .ready()
         .await
         .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
-    let request = target.request(stream::iter([message.into()]));
+    let request = target.request(stream::iter(messages));
     let answer = client
         .streaming(request, PathAndQuery::from_static(path), Plain)
         .await?;

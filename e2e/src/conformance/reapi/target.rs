@@ -20,8 +20,10 @@ use russet_reapi::proto::reapi::{
     GetCapabilitiesRequest, UpdateActionResultRequest,
 };
 use russet_telemetry::Secret;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::OnceCell;
 
+use super::secure::Secure;
 use crate::conformance::http::server::mixed;
 use crate::conformance::not_applicable;
 
@@ -48,18 +50,37 @@ pub struct Target {
 impl Target {
     /// A server at `grpc://host:port`.
     pub fn new(url: &str) -> Result<Self> {
+        Ok(Self::over(Self::endpoint(url, "grpc://")?.connect_lazy()))
+    }
+
+    /// A server at `grpcs://host:port`, whose certificate comes from one of these authorities.
+    pub fn secure(url: &str, trust: &[CertificateDer<'static>]) -> Result<Self> {
+        let endpoint = Self::endpoint(url, "grpcs://")?;
+        let uri = endpoint.uri().clone();
+        let host = uri.host().with_context(|| format!("{url} has no host"))?;
+        let port = uri.port_u16().with_context(|| format!("{url} has no port"))?;
+        let connector = Secure::new(host.trim_matches(['[', ']']), port, trust)?;
+        let origin = format!("https://{host}:{port}").parse().context("no origin")?;
+        Ok(Self::over(
+            endpoint.origin(origin).connect_with_connector_lazy(connector),
+        ))
+    }
+
+    fn endpoint(url: &str, scheme: &str) -> Result<Endpoint> {
         let rest = url
-            .strip_prefix("grpc://")
-            .with_context(|| format!("{url}: only grpc:// is known here"))?;
-        let channel = Endpoint::from_shared(format!("http://{rest}"))
+            .strip_prefix(scheme)
+            .with_context(|| format!("{url} does not begin with {scheme}"))?;
+        Ok(Endpoint::from_shared(format!("http://{rest}"))
             .with_context(|| format!("{url} is no address"))?
             .connect_timeout(Duration::from_secs(10))
             .timeout(Duration::from_mins(1))
             .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20)
-            .connect_lazy();
+            .initial_connection_window_size(16 << 20))
+    }
+
+    fn over(channel: Channel) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Self {
+        Self {
             channel,
             instance: String::new(),
             writer: None,
@@ -68,7 +89,7 @@ impl Target {
             capabilities: OnceCell::new(),
             count: AtomicU64::new(0),
             run: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
-        })
+        }
     }
 
     /// A request with the writer's credential.

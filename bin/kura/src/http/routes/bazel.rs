@@ -1,11 +1,12 @@
 //! Bazel's HTTP cache: `/bazel/{project}/ac/{hash}` and `/bazel/{project}/cas/{hash}`, or `/ac` and `/cas` at the root.
 //!
 //! The blobs are those of the Remote Execution API: what one protocol stored the other finds. A blob becomes visible only if its
-//! bytes hash to its name. An action result must be one ([`crate::action`]), and is a miss as soon as a blob it names is gone.
+//! bytes hash to its name. An action result must be one ([`crate::action`]), and is a hit only if all it names is there; that is
+//! then kept for as long as a build may take ([`actions`]).
 //! moon, in its HTTP mode, sends and wants results as JSON; they are kept as they are, under keys of their own.
 
 use super::{ARTIFACT_MISSING, OCTETS, Protocol, Reading, Unverified, read};
-use crate::action::{self, Invalid, Outline, SHA256, SHA256_JSON};
+use crate::action::{self, Invalid, Outline, SHA256_JSON};
 use crate::blob::{self, Blobs, Hit, Kind};
 use crate::http::body::Body;
 use crate::http::check::Check;
@@ -14,9 +15,13 @@ use crate::http::receive::{Receive, target};
 use crate::http::reply::{Error, Payload, Reply};
 use crate::http::route::Route;
 use crate::http::service::{Plan, Service};
+use crate::reapi::actions::{self, Verdict};
 use crate::tools::Event;
 use bytes::{Bytes, BytesMut};
 use russet_identity::Scope;
+use russet_reapi::digest::{hash_of_hex, key};
+use russet_reapi::{Function, result};
+use std::borrow::Cow;
 
 const BLOBS: Protocol = Protocol::tool(Route::BazelBlob, Kind::Cas);
 const JSON: &str = "application/json";
@@ -58,13 +63,26 @@ impl Form {
         }
     }
 
+    /// A stored result as one of the Remote Execution API; `None` if it is no result, which must not be taken for a success
+    /// without outputs.
+    fn result(self, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Protobuf => result::says_something(bytes).then_some(Cow::Borrowed(bytes)),
+            Self::Json => Some(Cow::Owned(action::outline_json(bytes).ok()?.to_result())),
+        }
+    }
+
     fn key(self, hash: &[u8; 32]) -> [u8; 33] {
-        action::key(if self == Self::Json { SHA256_JSON } else { SHA256 }, hash)
+        let mut key = key(Function::Sha256, hash);
+        if let (Self::Json, Some(first)) = (self, key.first_mut()) {
+            *first = SHA256_JSON;
+        }
+        key
     }
 }
 
 fn hash(segment: &str) -> std::result::Result<[u8; 32], Error> {
-    action::sha256(segment.as_bytes()).ok_or(Error::refused(400, "Invalid digest: expected 64 hexadecimal digits"))
+    hash_of_hex(segment.as_bytes()).ok_or(Error::refused(400, "Invalid digest: expected 64 hexadecimal digits"))
 }
 
 pub(in crate::http) fn blob(
@@ -74,7 +92,7 @@ pub(in crate::http) fn blob(
     scope: &Scope<'_>,
 ) -> std::result::Result<Plan, Error> {
     let hash = hash(segment)?;
-    let key = action::key(SHA256, &hash);
+    let key = key(Function::Sha256, &hash);
     if !head.method.reads() {
         return Ok(BLOBS.write(service, scope.namespace(), &key, Check::Sha256(hash), Box::default()));
     }
@@ -110,6 +128,7 @@ pub(in crate::http) fn action(
     let reading = Reading {
         route: Route::BazelAction,
         kind: Kind::Action,
+        counted: Kind::Action,
         content_type: if form == Form::Json { JSON } else { OCTETS },
         missing: ARTIFACT_MISSING,
         enveloped: false,
@@ -118,11 +137,12 @@ pub(in crate::http) fn action(
     let Some(hit) = service.shared.blobs.find(Kind::Action, namespace, &key)? else {
         return read(service, head, reading, namespace, &key);
     };
-    match in_memory(&service.shared.blobs, namespace, &hit, form) {
+    match in_memory(&service.shared.blobs, namespace, &key, &hit, form)? {
         Some(true) => read(service, head, reading, namespace, &key),
         Some(false) => Ok(Plan::Reply(reading.miss(service, namespace))),
         None => Ok(Plan::Receive(Receive::Look(Box::new(Look {
             form,
+            key,
             found: Unverified::new(service, hit, reading, (namespace, &key), head),
         })))),
     }
@@ -132,40 +152,49 @@ pub(in crate::http) fn action(
 #[derive(Debug)]
 pub struct Look {
     form: Form,
+    key: [u8; 33],
     found: Unverified,
 }
 
-/// Whether everything a result needs is there, if memory alone can tell. Results are stored with references to all they need,
-/// but another protocol may have stored this one without.
-fn in_memory(blobs: &Blobs, namespace: &str, hit: &Hit, form: Form) -> Option<bool> {
-    if hit.is_unverified() || hit.file().is_some() {
-        return None;
-    }
-    let outline = form.outline(&hit.to_vec().ok()?);
-    match outline {
-        Ok(outline) if outline.trees.is_empty() => Some(action::is_whole(blobs, namespace, &outline.blobs)),
-        Ok(_) => None,
-        // What is no result must not be taken for a success without outputs.
-        Err(_) => Some(false),
-    }
+/// Whether everything a result needs is there and kept, if memory alone can tell.
+fn in_memory(
+    blobs: &Blobs,
+    namespace: &str,
+    key: &[u8; 33],
+    hit: &Hit,
+    form: Form,
+) -> std::result::Result<Option<bool>, blob::Error> {
+    let Some(bytes) = hit.bytes() else { return Ok(None) };
+    let Some(result) = form.result(bytes) else {
+        return Ok(Some(false));
+    };
+    let verdict = actions::is_whole_in_memory(blobs, namespace, key, &result)?;
+    Ok(verdict.map(|verdict| verdict == Verdict::Whole))
 }
 
 /// The same, from disk.
-fn on_disk(blobs: &Blobs, namespace: &str, hit: Hit, form: Form) -> std::result::Result<Option<Hit>, blob::Error> {
+fn on_disk(
+    blobs: &Blobs,
+    namespace: &str,
+    key: &[u8; 33],
+    hit: Hit,
+    form: Form,
+) -> std::result::Result<Option<Hit>, blob::Error> {
     let Some(hit) = hit.verify()? else {
         return Ok(None);
     };
-    let Ok(outline) = form.outline(&hit.to_vec()?) else {
+    let stored = hit.to_vec()?;
+    let Some(result) = form.result(&stored) else {
         return Ok(None);
     };
-    let needed = action::needed(blobs, namespace, &outline)?;
-    Ok(action::is_whole(blobs, namespace, &needed).then_some(hit))
+    let verdict = actions::is_whole_on_disk(blobs, namespace, key, &result)?;
+    Ok((verdict == Verdict::Whole).then_some(hit))
 }
 
 pub(in crate::http) async fn look(service: &Service, look: Look) -> Reply {
-    let Look { form, found } = look;
+    let Look { form, key, found } = look;
     let blobs = service.shared.blobs.clone();
-    let examine = move |hit, namespace: &str| on_disk(&blobs, namespace, hit, form);
+    let examine = move |hit, namespace: &str| on_disk(&blobs, namespace, &key, hit, form);
     found.check_with(service, examine).await
 }
 
@@ -198,7 +227,7 @@ pub(in crate::http) async fn store<B: Body>(
     let target = target(Kind::Action, &result.namespace, &result.form.key(&result.hash));
     let length = bytes.len() as u64;
     shared.blobs.put_referring(&target, bytes.into(), &references).await?;
-    service.stored(&target, length);
+    service.stored(Kind::Action, &target, length);
     service.count(Route::BazelAction, &target.namespace, Event::Stored, length);
     Ok(Reply::empty(200))
 }
@@ -211,57 +240,6 @@ mod tests {
     #[test]
     fn the_empty_blob_has_its_name() {
         assert_eq!(digest::digest(&digest::SHA256, b"").as_ref(), EMPTY);
-    }
-
-    /// Another protocol stores results without references; what they need is looked for when they are read.
-    #[test]
-    fn a_result_stored_without_references_is_looked_into() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path()).unwrap();
-        let blobs = Blobs::open(dir.path(), Some(64 << 20), crate::config::Durability::ProcessCrash).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let message = |number: u8, body: &[u8]| [&[number << 3 | 2, u8::try_from(body.len()).unwrap()], body].concat();
-        let put = |target: &crate::blob::Target, body: &[u8]| {
-            runtime.block_on(blobs.put(target, body.to_vec())).unwrap();
-        };
-        let blob = |body: &[u8]| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(digest::digest(&digest::SHA256, body).as_ref());
-            let name = hash
-                .iter()
-                .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-            let encoded = [
-                message(1, name.as_bytes()),
-                vec![2 << 3, u8::try_from(body.len()).unwrap()],
-            ]
-            .concat();
-            (action::key(SHA256, &hash), encoded)
-        };
-        let find = |key: &[u8]| blobs.find(Kind::Action, "p", key).unwrap().unwrap();
-        let (file, file_digest) = blob(b"file");
-        put(
-            &target(Kind::Action, "p", b"flat"),
-            &message(2, &message(2, &file_digest)),
-        );
-        let tree = message(1, &message(1, &message(2, &file_digest)));
-        let (tree_key, tree_digest) = blob(&tree);
-        put(
-            &target(Kind::Action, "p", b"deep"),
-            &message(3, &message(3, &tree_digest)),
-        );
-        put(&target(Kind::Cas, "p", &tree_key), &tree);
-        let flat = || in_memory(&blobs, "p", &find(b"flat"), Form::Protobuf);
-        let deep = || on_disk(&blobs, "p", find(b"deep"), Form::Protobuf).unwrap().is_some();
-        assert_eq!((flat(), deep()), (Some(false), false));
-        assert_eq!(
-            in_memory(&blobs, "p", &find(b"deep"), Form::Protobuf),
-            None,
-            "trees are on disk"
-        );
-        put(&target(Kind::Cas, "p", &file), b"file");
-        assert_eq!((flat(), deep()), (Some(true), true));
-        put(&target(Kind::Action, "p", b"none"), b"no result");
-        assert_eq!(in_memory(&blobs, "p", &find(b"none"), Form::Protobuf), Some(false));
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 use super::read::read_with;
 use super::{ARTIFACT_MISSING, OCTETS, Protocol, Reading};
-use crate::action::{self, Digest, SHA256};
 use crate::blob::{Kind, Target};
 use crate::http::body::Body;
 use crate::http::check::Check;
@@ -20,6 +19,8 @@ use crate::metrics::Outcome;
 use crate::multipart::unix_ms;
 use crate::tools::Event;
 use russet_identity::Scope;
+use russet_reapi::Function;
+use russet_reapi::digest::{hash_of_hex, key};
 use std::fmt::Write as _;
 
 const PROTOCOL: Protocol = Protocol::tool(Route::Go, Kind::Go);
@@ -46,12 +47,12 @@ pub(in crate::http) fn plan(
     scope: &Scope<'_>,
 ) -> Result<Plan, Error> {
     let namespace = scope.namespace();
-    let action = action::sha256(segment.as_bytes())
+    let action = hash_of_hex(segment.as_bytes())
         .ok_or(Error::refused(400, "Invalid action id: expected 64 hexadecimal digits"))?;
     if head.method.reads() {
         return read(service, head, namespace, &action);
     }
-    let id = head.fields.output_id.and_then(action::sha256).ok_or(Error::refused(
+    let id = head.fields.output_id.and_then(hash_of_hex).ok_or(Error::refused(
         400,
         "x-kura-output-id must hold the SHA-256 of the body",
     ))?;
@@ -60,7 +61,8 @@ pub(in crate::http) fn plan(
         id,
         blob: Incoming {
             route: Route::Go,
-            target: target(Kind::Cas, namespace, &action::key(SHA256, &id)),
+            target: target(Kind::Cas, namespace, &key(Function::Sha256, &id)),
+            counted: Kind::Go,
             limit: PROTOCOL.limit,
             created: PROTOCOL.created,
             existing: PROTOCOL.existing,
@@ -95,12 +97,13 @@ fn read(service: &Service, head: &Head<'_>, namespace: &str, action: &[u8; 32]) 
     let reading = Reading {
         route: Route::Go,
         kind: Kind::Cas,
+        counted: Kind::Go,
         content_type: OCTETS,
         missing: ARTIFACT_MISSING,
         enveloped: false,
     };
     let fields = vec![(OUTPUT_ID, hex(&id)), (STORED_MS, stored.to_string())];
-    read_with(service, head, reading, namespace, &action::key(SHA256, &id), fields)
+    read_with(service, head, reading, namespace, &key(Function::Sha256, &id), fields)
 }
 
 fn parse(bytes: &[u8; ENTRY]) -> Option<([u8; 32], u64)> {
@@ -124,10 +127,7 @@ pub(in crate::http) async fn store<B: Body>(service: &Service, output: Output, b
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&id);
     bytes.extend_from_slice(&unix_ms().to_le_bytes());
-    let digest = Digest { hash: id, size: 1 };
-    let reference = digest.target(&entry.namespace);
-    let length = bytes.len() as u64;
+    let reference = target(Kind::Cas, &entry.namespace, &key(Function::Sha256, &id));
     service.shared.blobs.put_referring(&entry, bytes, &[reference]).await?;
-    service.stored(&entry, length);
     Ok(Reply::empty(200))
 }

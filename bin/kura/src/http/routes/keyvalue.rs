@@ -40,6 +40,7 @@ pub(in crate::http) fn read(
     let reading = Reading {
         route: Route::KeyValueGet,
         kind: Kind::KeyValue,
+        counted: Kind::KeyValue,
         content_type: "application/json",
         missing: r#"{"message":"Key-value entry not found"}"#,
         enveloped: false,
@@ -68,7 +69,7 @@ pub(in crate::http) async fn store<B: Body>(service: &Service, namespace: &str, 
     let target = target(Kind::KeyValue, namespace, key.as_bytes());
     let length = answer.len() as u64;
     service.shared.blobs.put(&target, answer).await?;
-    service.stored(&target, length);
+    service.stored(Kind::KeyValue, &target, length);
     service.count(Route::KeyValuePut, namespace, Event::Stored, length);
     Ok(Reply::empty(204))
 }

@@ -43,6 +43,7 @@ pub(in crate::http) fn read(
     let reading = Reading {
         route: Route::Module,
         kind: Kind::Module,
+        counted: Kind::Module,
         content_type: OCTETS,
         missing: ARTIFACT_MISSING,
         enveloped: false,
@@ -131,7 +132,8 @@ pub(in crate::http) async fn finish<B: Body>(
         Ok(put) => {
             service.shared.uploads.freed(length);
             if put == Put::Created {
-                service.stored(&target(Kind::Module, &upload.namespace, upload.key.as_bytes()), length);
+                let stored = target(Kind::Module, &upload.namespace, upload.key.as_bytes());
+                service.stored(Kind::Module, &stored, length);
                 service.count(Route::ModuleComplete, &upload.namespace, Event::Stored, length);
             }
             Ok(Reply::empty(204))

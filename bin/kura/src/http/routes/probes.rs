@@ -72,7 +72,7 @@ fn ready(service: &Service) -> Reply {
         "initial_discovery_completed": true,
         "known_peers": [],
         "http_inflight_requests": inflight(service),
-        "grpc_inflight_requests": 0,
+        "grpc_inflight_requests": life.inflight_calls(),
         "reasons": reasons,
     });
     document(if ready { 200 } else { 503 }, &value)
@@ -93,7 +93,7 @@ fn rollout(service: &Service) -> Value {
         "initial_discovery_completed": true,
         "writer_lock_owned": true,
         "http_inflight_requests": inflight(service),
-        "grpc_inflight_requests": 0,
+        "grpc_inflight_requests": life.inflight_calls(),
         "outbox_messages": 0,
         "memory_pressure_state": service.shared.pressure.state() as u8,
         "fd_timeout_count": 0,
@@ -138,7 +138,11 @@ fn gauges(service: &Service) -> Gauges {
             "Requests being answered.",
             inflight(service) as f64,
         ),
-        ("grpc_inflight_requests", "gRPC calls being answered.", 0.0),
+        (
+            "grpc_inflight_requests",
+            "gRPC calls being answered.",
+            life.inflight_calls() as f64,
+        ),
         (
             "multipart_uploads",
             "Open uploads in parts.",

@@ -18,6 +18,8 @@ use crate::tools::Event;
 pub(super) struct Reading {
     pub(super) route: Route,
     pub(super) kind: Kind,
+    /// As what it is counted: outputs of Go are content like any other, but it was Go that asked.
+    pub(super) counted: Kind,
     pub(super) content_type: &'static str,
     /// Body of a miss.
     pub(super) missing: &'static str,
@@ -48,7 +50,7 @@ pub(super) fn read_with(
     let found = match service.shared.blobs.find(reading.kind, namespace, key) {
         Ok(found) => found,
         Err(error) => {
-            service.shard.read(reading.kind, Outcome::Error, 0);
+            service.shard.read(reading.counted, Outcome::Error, 0);
             return Err(error.into());
         }
     };
@@ -56,7 +58,7 @@ pub(super) fn read_with(
         return Ok(Plan::Reply(reading.miss(service, namespace)));
     };
     let wanted = Wanted::of(head);
-    let fields = Extra::of(service, reading.kind, namespace, key, fields);
+    let fields = Extra::of(service, reading, namespace, key, fields);
     // A description needs no bytes, unless part of it is stored with them.
     let looks = reading.enveloped || head.method != Method::Head;
     if hit.is_unverified() && looks {
@@ -83,11 +85,17 @@ struct Extra {
 }
 
 impl Extra {
-    fn of(service: &Service, kind: Kind, namespace: &str, key: &[u8], fields: Vec<(&'static str, String)>) -> Self {
+    fn of(
+        service: &Service,
+        reading: Reading,
+        namespace: &str,
+        key: &[u8],
+        fields: Vec<(&'static str, String)>,
+    ) -> Self {
         Self {
             fields,
-            digest: (kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
-            receipt: service.receipt(kind, namespace, key),
+            digest: (reading.kind == Kind::Cas).then(|| digest::of_key(key)).flatten(),
+            receipt: service.receipt(reading.counted, reading.route.tool(), namespace, key),
         }
     }
 
@@ -109,7 +117,7 @@ impl Extra {
 
 impl Reading {
     pub(super) fn miss(&self, service: &Service, namespace: &str) -> Reply {
-        service.shard.read(self.kind, Outcome::Known, 0);
+        service.shard.read(self.counted, Outcome::Known, 0);
         service.count(self.route, namespace, Event::Miss, 0);
         Reply::missing(self.missing)
     }
@@ -131,8 +139,9 @@ impl Reading {
             Payload::Blob(slice) if !slice.described_only => slice.length,
             _ => 0,
         };
-        service.shard.read(self.kind, Outcome::Ok, sent);
-        service.count(self.route, namespace, Event::Hit, sent);
+        service.shard.read(self.counted, Outcome::Ok, sent);
+        // Bytes are counted when they have left.
+        service.count(self.route, namespace, Event::Hit, 0);
         Ok(reply)
     }
 }
@@ -166,7 +175,7 @@ impl Unverified {
             reading,
             namespace: namespace.into(),
             wanted: Kept::of(head),
-            fields: Extra::of(service, reading.kind, namespace, key, Vec::new()),
+            fields: Extra::of(service, reading, namespace, key, Vec::new()),
         }
     }
 
@@ -184,7 +193,7 @@ impl Unverified {
             fields,
         } = self;
         let failed = |error: Error| {
-            service.shard.read(reading.kind, Outcome::Error, 0);
+            service.shard.read(reading.counted, Outcome::Error, 0);
             service.refuse(reading.route, Asked::Read, error)
         };
         let whose = namespace.clone();

@@ -49,6 +49,7 @@ fn reading() -> Reading {
     Reading {
         route: Route::Turbo,
         kind: Kind::Turborepo,
+        counted: Kind::Turborepo,
         content_type: OCTETS,
         missing: ARTIFACT_MISSING,
         enveloped: true,

@@ -1,11 +1,12 @@
 //! ByteStream: offsets, limits, early answers, resuming, health.
 
-use super::{World, code, connect, messages, noise, tokio_stream};
+use super::{World, code, connect, messages, noise, tokio_stream, wire};
 use crate::node::{DEADLINE, Node, Options};
 use russet_reapi::Function;
 use russet_reapi::client::tonic::{self, Code};
 use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, WriteRequest};
 use russet_reapi::proto::health::HealthCheckRequest;
+use russet_reapi::proto::reapi;
 use tokio::sync::mpsc;
 
 #[tokio::test]
@@ -219,6 +220,62 @@ async fn a_byte_flipped_on_disk_is_a_miss() {
     let world = World::with(Node::start_in(&data, &Options { args: &[], env: &[] })).await;
     assert_eq!(code(world.read(&format!("blobs/{digest}"), 0, 0).await), Code::NotFound);
     assert_eq!(world.missing(&[digest]).await, [digest]);
+}
+
+/// Pages of a file system that lives in memory cannot be dropped.
+fn is_on_disk(path: &std::path::Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::statfs(path).unwrap().f_type != TMPFS
+}
+
+/// A blob that has left the page cache was read by the thread that serves, and everybody else of that thread waited for the
+/// disk too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_the_disk_has_is_read_by_another_thread() {
+    let world = World::start(&[]).await;
+    let content = noise(6, 3_000_000);
+    let digest = world.store(&content).await;
+    let name = format!("blobs/{digest}");
+    assert!(world.read(&name, 0, 0).await.unwrap() == content);
+    let moved = || {
+        let text = String::from_utf8(world.node.send("GET", "/metrics", b"").body).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("kura_store_moved_reads_total_total "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    let drop_pages = || {
+        for file in std::fs::read_dir(world.node.data.join("store/segments")).unwrap() {
+            let file = std::fs::File::open(file.unwrap().path()).unwrap();
+            file.sync_data().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    };
+    for read in ["stream", "compressed stream", "batch"] {
+        let before = tokio::task::block_in_place(moved);
+        drop_pages();
+        match read {
+            "stream" => assert!(world.read(&name, 0, 0).await.unwrap() == content),
+            "compressed stream" => {
+                let name = format!("compressed-blobs/zstd/{digest}");
+                let sent = world.read(&name, 0, 0).await.unwrap();
+                assert!(russet_reapi::pack::inflate(&sent, digest.size).unwrap() == content);
+            }
+            _ => {
+                let small = noise(7, 600_000);
+                let digest = world.store(&small).await;
+                drop_pages();
+                let request = reapi::BatchReadBlobsRequest {
+                    digests: vec![wire(&digest)],
+                    ..Default::default()
+                };
+                let answer = world.cas().batch_read_blobs(request).await.unwrap().into_inner();
+                assert!(answer.responses[0].data == small);
+            }
+        }
+        let after = tokio::task::block_in_place(moved);
+        assert!(after > before || !is_on_disk(&world.node.data), "{read}");
+    }
 }
 
 #[tokio::test]
