@@ -152,6 +152,8 @@ fn forbidden(layer: Layer, from: &str, to: &str, kind: Option<&str>, both_contro
         (Layer::Deployable | Layer::Library, Layer::Simulation) if test_only => None,
         (_, Layer::Deployable | Layer::Simulation) if from == LAUNCHER => None,
         (_, Layer::Proof) if from == LAUNCHER && to == SCENARIOS => None,
+        // The harness that starts real clusters, for the tests of what runs on them.
+        (Layer::Deployable, Layer::Proof) if test_only && to == SCENARIOS => None,
         (_, Layer::Deployable) => Some("only bin/russet and e2e may depend on a deployable"),
         (_, Layer::Simulation) => Some("nothing that ships depends on sim/, bin/russet apart"),
         (_, Layer::Proof) => Some("nothing depends on e2e, bench or fuzz, bin/russet and its replays apart"),

@@ -3,6 +3,7 @@
 //! Nothing of this runs on a reconcile worker. A reconcile asks the [`Pool`] how a host stands, writes that down, and is woken
 //! when it changes; the [`Bootstrapper`] works for as long as it takes.
 
+mod adapters;
 mod args;
 mod pool;
 mod services;

@@ -14,8 +14,13 @@ use russet_controller::{CommonArgs, duration};
 use serde::Serialize;
 
 use crate::bootstrap::BootstrapArgs;
+use crate::cluster::ClusterArgs;
+use crate::egress::EgressArgs;
+use crate::identity::IdentityArgs;
 use crate::machine::Effects;
+use crate::rollout::RolloutArgs;
 use crate::rules::Rules;
+use crate::runner_token::RunnerTokenArgs;
 
 pub use host::HostArgs;
 pub use lenient::{Ignored, lenient};
@@ -41,6 +46,21 @@ pub struct Cli {
     /// What is put on hosts.
     #[command(flatten)]
     pub host: HostArgs,
+    /// What hosts join with.
+    #[command(flatten)]
+    pub identity: IdentityArgs,
+    /// How Cluster API core reaches the cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// How hosts are reached over the tailnet.
+    #[command(flatten)]
+    pub egress: EgressArgs,
+    /// Where runner tokens come from.
+    #[command(flatten)]
+    pub github: RunnerTokenArgs,
+    /// How changes spread over a fleet.
+    #[command(flatten)]
+    pub rollout: RolloutArgs,
 }
 
 /// Flags of the provider itself.
@@ -282,8 +302,14 @@ mod tests {
             .get_arguments()
             .filter_map(|arg| arg.get_long().map(ToOwned::to_owned))
             .collect();
-        // Those of the satellites are in their own modules and come with them.
         for flag in [
+            "api-server-url",
+            "node-identity-cluster-role",
+            "tailscale-egress-proxy-group",
+            "tailscale-egress-namespace",
+            "tailscale-egress-magicdns-suffix",
+            "tartkubelet-max-update-attempts",
+            "tartkubelet-terminal-retry-after",
             "metrics-bind-address",
             "health-probe-bind-address",
             "leader-elect",

@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use russet_capi_provider::bootstrap::Services;
 use russet_capi_provider::config::{self, Cli, Ignored, Settings, lenient};
 use russet_capi_provider::machine::Effects;
-use russet_capi_provider::provider::{self, ABOUT, Outside};
+use russet_capi_provider::provider::{self, ABOUT, Companions, Outside};
 use russet_controller::launch;
 use tracing::warn;
 
@@ -23,10 +23,24 @@ async fn main() -> ExitCode {
         provider,
         bootstrap,
         host,
+        identity,
+        cluster,
+        egress,
+        github,
+        rollout,
     } = cli;
     // A dry run writes nothing, the Lease included.
     common.leader_elect &= !provider.dry_run;
-    let shown = serde_json::json!({"provider": &provider, "bootstrap": &bootstrap, "host": &host});
+    let shown = serde_json::json!({
+        "provider": &provider, "bootstrap": &bootstrap, "host": &host,
+        "identity": &identity, "cluster": &cluster, "egress": &egress, "github": &github, "rollout": &rollout,
+    });
+    let companions = Companions {
+        identity,
+        cluster,
+        egress,
+        github,
+    };
     launch(ABOUT, common, &shown, move |manager| {
         for Ignored(flag) in &ignored {
             warn!(flag, "a flag that this release does not know is ignored");
@@ -40,7 +54,7 @@ async fn main() -> ExitCode {
             bootstrapper: provider::bootstrapper(&settings)?,
             services: Services::default(),
         };
-        provider::components(manager, &settings, outside)
+        provider::all(manager, &settings, outside, &companions)
     })
     .await
 }

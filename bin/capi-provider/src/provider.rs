@@ -10,12 +10,17 @@ use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
+use crate::cluster::{self, ClusterArgs};
 use crate::config::Settings;
+use crate::egress::{Egress, EgressArgs};
+use crate::fleet_key::FleetKeys;
+use crate::identity::{self, Identities, IdentityArgs, ServingNames};
 use crate::inventory::{Inventories, Polling};
-use crate::machine::{self, Parts};
+use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
 use crate::registry::Registry;
+use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
 use crate::spend::Budget;
 
 /// What the process is.
@@ -53,8 +58,87 @@ pub fn bootstrapper(settings: &Settings) -> anyhow::Result<Arc<dyn Bootstrapper>
     })
 }
 
-/// Everything that runs while the process leads.
+/// The controllers and services beside the machines.
+#[derive(Clone, Debug)]
+pub struct Companions {
+    /// What hosts join with.
+    pub identity: IdentityArgs,
+    /// How Cluster API core reaches the cluster.
+    pub cluster: ClusterArgs,
+    /// How hosts are reached over the tailnet.
+    pub egress: EgressArgs,
+    /// Where runner tokens come from.
+    pub github: RunnerTokenArgs,
+}
+
+impl Companions {
+    fn services(&self, manager: &Manager, settings: &Settings, scaleway: &Client) -> anyhow::Result<Services> {
+        let namespace = &settings.secrets_namespace;
+        let keys = FleetKeys::new(
+            manager.client(),
+            scaleway.clone(),
+            namespace.clone(),
+            scaleway.project().clone(),
+        );
+        let identities = Identities::new(manager.client(), self.identity(manager, settings));
+        let egress = Egress::new(&self.egress, manager.applier(ABOUT.name))?;
+        let runners = RunnerTokens::new(
+            manager.client(),
+            self.github.config()?,
+            russet_github::Context::default(),
+        );
+        Ok(Services {
+            keys: Some(Arc::new(keys)),
+            identities: Some(Arc::new(identities)),
+            egress: egress.map(|egress| Arc::new(egress) as _),
+            runners: Some(Arc::new(runners)),
+        })
+    }
+
+    /// An address that was given belongs to the API server we speak to, and is vouched for by those who vouch for it here.
+    fn identity(&self, manager: &Manager, settings: &Settings) -> identity::Settings {
+        let mut identity = identity::Settings::new(&self.identity, settings.secrets_namespace.clone());
+        if identity.server.url.is_some() {
+            identity.server.ca_pem = manager.authority().map(ToOwned::to_owned);
+        }
+        identity
+    }
+
+    fn components(&self, manager: &Manager, settings: &Settings) -> Vec<Component> {
+        let identity = self.identity(manager, settings);
+        let cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
+        let suffix = self.egress.magicdns_suffix.trim().trim_matches('.');
+        let names = ServingNames {
+            suffixes: Some(suffix.to_owned())
+                .into_iter()
+                .filter(|suffix| !suffix.is_empty())
+                .collect(),
+        };
+        vec![cluster::component(manager, cluster), identity::approver(manager, names)]
+    }
+}
+
+/// Everything that runs while the process leads, with the companions that are given.
+pub fn all(
+    manager: &Manager,
+    settings: &Settings,
+    outside: Outside,
+    companions: &Companions,
+) -> anyhow::Result<Vec<Component>> {
+    build(manager, settings, outside, Some(companions))
+}
+
+/// What runs for machines alone, with the services that are given.
 pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> anyhow::Result<Vec<Component>> {
+    build(manager, settings, outside, None)
+}
+
+fn build(
+    manager: &Manager,
+    settings: &Settings,
+    outside: Outside,
+    companions: Option<&Companions>,
+) -> anyhow::Result<Vec<Component>> {
     let Outside {
         scaleway: config,
         bootstrapper,
@@ -73,6 +157,10 @@ pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> a
         ..Context::default()
     };
     let scaleway = Client::new(&config, context)?;
+    let services = match companions {
+        Some(companions) => companions.services(manager, settings, &scaleway)?,
+        None => services,
+    };
     let registry = Registry::default();
     let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
@@ -122,13 +210,18 @@ pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> a
         },
     );
     let claims_check = manager.health().check("claims");
-    Ok(vec![
+    let mut components = vec![
         machines,
         task("claims", move |stop| claims.run(claims_check, stop)),
         task("inventory", move |stop| inventories.run(polling, stop)),
         task("bootstrap-pool", move |stop| pool.run(stop)),
         task("orphan-report", move |stop| report.run(stop)),
-    ])
+    ];
+    // These write; a dry run goes without.
+    if let (Some(companions), Effects::Real) = (companions, settings.effects) {
+        components.extend(companions.components(manager, settings));
+    }
+    Ok(components)
 }
 
 /// A component that cannot fail.

@@ -12,6 +12,8 @@
 
 use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
@@ -108,6 +110,7 @@ pub struct Manager {
     health: Health,
     registry: Metrics,
     metrics: ControllerMetrics,
+    authority: Option<String>,
 }
 
 impl std::fmt::Debug for Manager {
@@ -130,6 +133,7 @@ impl Manager {
         let lease_client = Client::try_from(kube.clone()).map_err(|source| Error::Client {
             source: Box::new(source),
         })?;
+        let authority = kube.root_cert.as_deref().map(pem);
         let client = fenced(kube, &leadership)?;
         let registry = Metrics::new();
         registry.build_info(BuildInfo {
@@ -148,7 +152,13 @@ impl Manager {
             health: Health::new(),
             registry,
             metrics,
+            authority,
         })
+    }
+
+    /// The certificates that vouch for the API server, PEM; none where the system's own do.
+    pub fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
     }
 
     /// The client for everything: it refuses writes while we do not lead.
@@ -380,8 +390,39 @@ async fn load(config: &Config) -> Result<kube::Config, Error> {
     Ok(kube)
 }
 
+fn pem(certificates: &[Vec<u8>]) -> String {
+    let mut text = String::new();
+    for der in certificates {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = STANDARD.encode(der);
+        let mut rest = encoded.as_str();
+        while !rest.is_empty() {
+            let (line, more) = rest.split_at(rest.len().min(64));
+            text.push_str(line);
+            text.push('\n');
+            rest = more;
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
 fn fenced(kube: kube::Config, leadership: &Leadership) -> Result<Client, Error> {
     leader::wire::client(kube, leadership).map_err(|source| Error::Client {
         source: Box::new(source),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_written_as_tools_expect_them() {
+        let text = pem(&[vec![7; 49], vec![1]]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 7);
+        assert_eq!((lines[1].len(), lines[2].len()), (64, 4));
+        assert_eq!(lines[5], "AQ==");
+    }
 }

@@ -28,6 +28,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use russet_api::ScalewayAppleSiliconCluster;
 use russet_controller::{Component, Manager};
+use serde::Serialize;
 
 use crate::api_server;
 use capi::Cluster;
@@ -38,6 +39,24 @@ const NAME: &str = "capi-cluster";
 
 /// Name of the ServiceAccount that Cluster API core acts as, unless said otherwise.
 pub const SERVICE_ACCOUNT: &str = "capi-remote";
+
+/// Flags of the cluster kind.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[command(next_help_heading = "Cluster API core")]
+pub struct ClusterArgs {
+    /// The ServiceAccount that Cluster API core acts as, NAMESPACE/NAME; without it, capi-remote in the secrets namespace.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = account)]
+    pub remote_service_account: Option<String>,
+}
+
+fn account(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(text.to_owned())
+        }
+        _ => Err("write NAMESPACE/NAME, such as russet-system/capi-remote".to_owned()),
+    }
+}
 
 /// How the controller works.
 #[derive(Clone, Debug)]
@@ -59,6 +78,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// From the flags; the ServiceAccount is looked for in this namespace unless they say otherwise.
+    pub fn from_args(args: &ClusterArgs, secrets_namespace: &str, server: api_server::Settings) -> Self {
+        let named = args
+            .remote_service_account
+            .as_deref()
+            .and_then(|text| text.split_once('/'));
+        let (namespace, account) = named.unwrap_or((secrets_namespace, SERVICE_ACCOUNT));
+        Self {
+            server,
+            account: account.to_owned(),
+            ..Self::new(namespace.to_owned())
+        }
+    }
+
     /// The defaults, with the ServiceAccount in this namespace.
     pub fn new(account_namespace: String) -> Self {
         Self {
@@ -91,4 +124,25 @@ pub fn component(manager: &Manager, settings: Settings) -> Component {
         probes: probe::Probes::default(),
     };
     Component::controller(runner, Arc::new(context), reconcile::reconcile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_of_core_is_named_with_its_namespace_or_taken_from_the_secrets_namespace() {
+        let of = |text: Option<&str>| {
+            let args = ClusterArgs {
+                remote_service_account: text.map(str::to_owned),
+            };
+            let settings = Settings::from_args(&args, "fleet", api_server::Settings::default());
+            (settings.account_namespace, settings.account)
+        };
+        assert_eq!(of(None), ("fleet".into(), "capi-remote".into()));
+        assert_eq!(of(Some("russet-system/core")), ("russet-system".into(), "core".into()));
+        for bad in ["core", "/core", "a/", "a/b/c"] {
+            assert!(account(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -10,7 +10,7 @@
 
 mod service;
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -143,19 +143,19 @@ impl Egress {
 
     /// Brings about the Service of a machine. Sends nothing when all is as wanted.
     pub async fn ensure(&self, machine: &MachineRef, fleet: Option<&str>) -> Result<(), Error> {
-        let foreign = Cell::new(false);
+        let foreign = AtomicBool::new(false);
         let initial = service::named(&self.tailnet, machine);
         let shared = self
             .applier
             .update_shared(initial, |service| {
                 // Called once per round; a name that was taken may have become free.
-                foreign.set(service.uid().is_some() && !service::is_ours(service));
-                if !foreign.get() {
+                foreign.store(service.uid().is_some() && !service::is_ours(service), Ordering::Relaxed);
+                if !foreign.load(Ordering::Relaxed) {
                     service::shape(service, &self.tailnet, machine, fleet);
                 }
             })
             .await?;
-        if foreign.get() {
+        if foreign.load(Ordering::Relaxed) {
             return Err(self.foreign(machine));
         }
         debug!(machine = %machine, change = ?shared.change, attempts = shared.attempts, "egress Service");
