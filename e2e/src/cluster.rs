@@ -103,7 +103,10 @@ impl TestCluster {
                 &tools,
                 &supervisor,
                 &control_plane,
-                capi::Options::new(dir.path().join("capi")),
+                capi::Options {
+                    pace: capi::Pace::Unlimited,
+                    ..capi::Options::new(dir.path().join("capi"))
+                },
             )
             .await?;
         }

@@ -14,6 +14,7 @@ pub mod audit;
 pub mod cluster;
 pub mod conformance;
 pub mod crds;
+pub mod fleet;
 pub mod identity;
 pub mod kura;
 pub mod sandbox;

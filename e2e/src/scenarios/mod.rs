@@ -5,7 +5,9 @@
 
 mod crd_pruning;
 mod header_drip;
+mod leaked_mini;
 mod namespaced_informer;
+mod release_wipes;
 mod rollback_trap;
 mod scope_confusion;
 
@@ -15,6 +17,7 @@ use anyhow::{Result, ensure};
 use futures::future::BoxFuture;
 
 use crate::cluster::{Extras, TestCluster};
+use crate::fleet::Fleet;
 use crate::kura::Program;
 
 /// Where a story is told: the terminal, or nowhere in tests.
@@ -53,6 +56,8 @@ pub struct Scenario {
 enum Play {
     /// A cluster of its own: an incident may break it.
     Cluster(for<'a> fn(&'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>>),
+    /// Cluster API core, the provider as a process, an emulated Scaleway and minis that join.
+    Fleet(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
     /// The cache node's program; the story starts as many as it needs.
     Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
 }
@@ -87,6 +92,8 @@ static ALL: &[Scenario] = &[
     namespaced_informer::SCENARIO,
     scope_confusion::SCENARIO,
     header_drip::SCENARIO,
+    leaked_mini::SCENARIO,
+    release_wipes::SCENARIO,
 ];
 
 pub fn all() -> &'static [Scenario] {
@@ -105,6 +112,11 @@ impl Scenario {
             Play::Cluster(play) => {
                 narrator.step("start a real etcd, kube-apiserver and kube-controller-manager");
                 let world = TestCluster::start(Extras::CONTROLLERS).await?;
+                play(&mut Stage { world, narrator }).await
+            }
+            Play::Fleet(play) => {
+                narrator.step("start a real control plane with Cluster API core, the provider, and an emulated Scaleway with minis");
+                let world = Fleet::start(&[]).await?;
                 play(&mut Stage { world, narrator }).await
             }
             Play::Cache(play) => {

@@ -1,0 +1,79 @@
+//! What Cluster API wants of every kind, and of templates.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
+use russet_e2e::fleet::{CORE, Fleet, INFRA};
+use serde_json::json;
+
+fn infra() -> Vec<CustomResourceDefinition> {
+    let all = russet_api::all_crds();
+    all.into_iter().filter(|crd| crd.spec.group == INFRA).collect()
+}
+
+#[test]
+fn rule_a1_every_kind_is_namespaced() {
+    assert!(infra().len() >= 7);
+    for crd in infra() {
+        assert_eq!(crd.spec.scope, "Namespaced", "{}", crd.name_any());
+    }
+}
+
+#[test]
+fn rule_a2_every_kind_has_a_list_kind() {
+    for crd in infra() {
+        let names = &crd.spec.names;
+        let list = names.list_kind.clone().unwrap_or_else(|| format!("{}List", names.kind));
+        assert_eq!(list, format!("{}List", names.kind));
+    }
+}
+
+#[test]
+fn rule_a3_every_crd_is_named_after_the_plural_that_core_computes() {
+    for crd in infra() {
+        let plural = format!("{}s", crd.spec.names.kind.to_lowercase());
+        assert_eq!(crd.name_any(), format!("{plural}.{INFRA}"));
+    }
+}
+
+#[test]
+fn rule_a4_every_crd_says_which_contract_it_keeps() {
+    for crd in infra() {
+        let label = crd.labels().get(&format!("{CORE}/v1beta2")).cloned();
+        assert_eq!(label.as_deref(), Some("v1alpha1"), "{}", crd.name_any());
+    }
+}
+
+#[tokio::test]
+async fn rule_a5_core_may_do_all_it_needs_with_our_kinds() {
+    let fleet = Fleet::shared().await.unwrap();
+    let yard = fleet.yard("a5", 1).await.unwrap();
+    yard.running(1).await.unwrap();
+    yard.scale("macos", 0).await.unwrap();
+    yard.available("macos", 0).await.unwrap();
+    let denials = fleet
+        .cluster
+        .audit()
+        .unwrap()
+        .denials("system:serviceaccount:capi-system:capi-manager")
+        .unwrap();
+    let ours: Vec<_> = denials
+        .iter()
+        .filter(|entry| entry.request_uri.contains(INFRA))
+        .collect();
+    assert!(ours.is_empty(), "{ours:?}");
+}
+
+#[tokio::test]
+async fn rule_t1_a_machine_is_the_copy_of_its_template_with_the_metadata_asked_for() {
+    let yard = Fleet::shared().await.unwrap().yard("t1", 0).await.unwrap();
+    yard.cluster().await.unwrap();
+    yard.template("macos", json!({"type": "M2-L", "hostCPU": 6}))
+        .await
+        .unwrap();
+    yard.deployment("macos", "macos", 1).await.unwrap();
+    let mac = yard.mac_until("a clone", |_| true).await.unwrap();
+    assert_eq!(mac.spec.host_cpu, Some(6));
+    assert_eq!(mac.spec.adopt_pool_prefix.as_deref(), Some(yard.pool.as_str()));
+    assert_eq!(mac.labels().get("fleet").map(String::as_str), Some("macos"));
+    assert_eq!(mac.annotations()[&format!("{CORE}/cloned-from-name")], "macos");
+}
