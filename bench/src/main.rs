@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod cache;
+mod fleet;
 mod machine;
 mod report;
 mod up;
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Start times of `russet up` (fresh and resumed state), idle memory and processor use of every part
     Up(up::Options),
+    /// Macs on a real API server and Cluster API core: what the provider costs per Machine, and at rest
+    Fleet(fleet::Options),
     /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
     #[cfg(target_os = "linux")]
     Cache(Box<cache::Options>),
@@ -40,9 +43,15 @@ fn up(options: &up::Options) -> anyhow::Result<String> {
     runtime.block_on(up::measure(options))
 }
 
+fn fleet(options: &fleet::Options) -> anyhow::Result<String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(fleet::measure(options))
+}
+
 fn main() -> ExitCode {
     let measured = match Cli::parse().command {
         Command::Up(options) => up(&options),
+        Command::Fleet(options) => fleet(&options),
         #[cfg(target_os = "linux")]
         Command::Cache(options) => cache::measure(&options),
         #[cfg(target_os = "linux")]
