@@ -1,4 +1,4 @@
-//! Embeds the CRD chart, so that an installed `russet` works without a checkout.
+//! Embeds our charts, so that an installed `russet` works without a checkout.
 
 #![expect(
     clippy::expect_used,
@@ -9,29 +9,35 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/russet-crds");
+    for name in ["russet-crds", "capi-provider"] {
+        embed(name);
+    }
+}
+
+fn embed(name: &str) {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts").join(name);
     println!("cargo::rerun-if-changed={}", chart.display());
     let mut files = Vec::new();
     collect(&chart, &mut files);
     // Sorted, since the order decides the content hash.
     files.sort();
     if !files.iter().any(|file| file.ends_with("Chart.yaml")) {
-        println!("cargo::error=charts/russet-crds has no Chart.yaml; `cargo xtask generate` makes the chart");
+        println!("cargo::error=charts/{name} has no Chart.yaml; `cargo xtask generate` makes what is generated of it");
         return;
     }
     let mut source = String::from("&[\n");
     for file in files {
-        let name = file.strip_prefix(&chart).unwrap_or(&file).display().to_string();
+        let inside = file.strip_prefix(&chart).unwrap_or(&file).display().to_string();
         let path = file.canonicalize().unwrap_or(file);
         writeln!(
             source,
-            "    ({name:?}, include_bytes!({:?})),",
+            "    ({inside:?}, include_bytes!({:?})),",
             path.display().to_string()
         )
         .expect("writing to a string");
     }
     source.push_str("]\n");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("chart.rs");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join(format!("{name}.rs"));
     std::fs::write(out, source).expect("OUT_DIR is writable");
 }
 

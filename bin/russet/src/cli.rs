@@ -53,7 +53,14 @@ Fields of --json (fields are added, never renamed; `schema` rises if one changes
     .reachable .error          whether it answered, and why not
     .nodes.total .nodes.ready
     .crds[].name .established  our CRDs
-    .cluster_api.installed .ready .wanted";
+    .cluster_api.installed .ready .wanted
+    .fleet                     the Macs; null where their kinds are not served
+      .groups[]                MachineDeployments: .name .namespace .wanted .ready .available
+      .macs[]                  .name .namespace .fleet .phase .server_id .address .ready .created_at
+        .message               what it waits for
+  account                      the emulated Scaleway account; null when `up` runs none
+    .url .emulated .servers .pooled .pooled_ready
+    .per_hour_micro_eur .total_micro_eur";
 
 /// `russet`
 #[derive(Debug, Parser)]
@@ -70,7 +77,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a cluster with our CRDs and Cluster API core, and keep it running until Ctrl-C
+    /// Start a cluster with Cluster API core and a fleet of emulated Macs, and keep it running until Ctrl-C
     Up(Up),
     /// Stop a running `up` and remove its state
     Down(Down),
@@ -105,6 +112,7 @@ pub struct Dir {
 Examples:
   russet up                         everything on this machine, in the foreground
   russet up --detach                the same, in the background; returns when it is ready
+  russet up --pool 20 --macs 12     a bigger fleet of emulated Macs
   russet up --dir /tmp/second       a second cluster beside the first
   russet up --kubeconfig ~/.kube/config --context kind-dev
                                     install our CRDs into a cluster you already have
@@ -120,7 +128,7 @@ pub struct Up {
     pub dir: Dir,
 
     /// Use an existing cluster instead of starting one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "pool", "macs"])]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of that kubeconfig (the current one if not given)
@@ -139,9 +147,21 @@ pub struct Up {
     #[arg(long)]
     pub durable: bool,
 
-    /// Leave Cluster API core out
+    /// Leave Cluster API core out, and with it the Macs
     #[arg(long)]
     pub no_capi: bool,
+
+    /// Leave the Macs out: no emulated Scaleway, no provider
+    #[arg(long)]
+    pub no_fleet: bool,
+
+    /// Minis in the emulated account at its first start
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    pub pool: u32,
+
+    /// Minis that become Machines; `kubectl scale machinedeployment` changes it later
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    pub macs: u32,
 
     /// How long everything may take to get ready, once the parts are at hand
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]

@@ -11,6 +11,7 @@
 //!   pids.json       every process that runs, for whoever must clean up after a killed run
 //!   cluster/        PKI, etcd data, ports.json of the control plane
 //!   kura/           data and ports.json of the cache node
+//!   fleet/          the emulated account, kubeconfig and ports.json of the provider
 //!   cluster-api/    certificate, kubeconfig, ports.json of Cluster API core
 //!   charts/ helm/   the unpacked CRD chart, Helm's own folders
 //!   logs/           one file per part
@@ -80,6 +81,10 @@ impl Layout {
 
     pub fn cache(&self) -> PathBuf {
         self.root.join("kura")
+    }
+
+    pub fn fleet(&self) -> PathBuf {
+        self.root.join("fleet")
     }
 
     pub fn capi(&self) -> PathBuf {

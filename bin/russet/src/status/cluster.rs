@@ -1,6 +1,7 @@
 //! What the API server says about itself, our CRDs and Cluster API core.
 
-use super::document::{Cluster, ClusterApi, Crd, Nodes};
+use super::document::{Cluster, ClusterApi, Crd, Fleet, Nodes};
+use super::fleet;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
@@ -84,6 +85,7 @@ pub async fn facts(kubeconfig: &Path, context: Option<&str>) -> Cluster {
         nodes: Nodes::default(),
         crds: Vec::new(),
         cluster_api: ClusterApi::default(),
+        fleet: None,
     };
     let client = match connect(kubeconfig, context).await {
         Ok((client, server)) => {
@@ -103,6 +105,7 @@ pub async fn facts(kubeconfig: &Path, context: Option<&str>) -> Cluster {
             cluster.nodes = answer.nodes;
             cluster.crds = answer.crds;
             cluster.cluster_api = answer.cluster_api;
+            cluster.fleet = answer.fleet;
         }
         Ok(Err(error)) => cluster.error = Some(chain(&error)),
         Err(_) => cluster.error = Some(format!("no answer within {} s", PATIENCE.as_secs())),
@@ -115,6 +118,7 @@ struct Answer {
     nodes: Nodes,
     crds: Vec<Crd>,
     cluster_api: ClusterApi,
+    fleet: Option<Fleet>,
 }
 
 async fn ask(client: &Client) -> Result<Answer, kube::Error> {
@@ -123,11 +127,12 @@ async fn ask(client: &Client) -> Result<Answer, kube::Error> {
     let names = our_crds();
     let node_api = Api::<Node>::all(client.clone());
     let nothing = ListParams::default();
-    let (nodes, core, crds, deployed) = tokio::join!(
+    let (nodes, core, crds, deployed, fleet) = tokio::join!(
         node_api.list(&nothing),
         crd_api.get_opt(CLUSTER_CRD),
         join_all(names.iter().map(|name| crd_api.get_opt(name))),
         core_is_deployed(client),
+        fleet::ask(client),
     );
     let nodes = nodes?.items;
     let mut answers = Vec::with_capacity(names.len());
@@ -149,6 +154,7 @@ async fn ask(client: &Client) -> Result<Answer, kube::Error> {
             ready: deployed,
             wanted: false,
         },
+        fleet,
     })
 }
 

@@ -24,6 +24,9 @@ pub struct Document {
     pub up: Option<Up>,
     pub parts: Vec<Part>,
     pub cluster: Option<Cluster>,
+    /// The emulated Scaleway account of the running `up`.
+    #[serde(default)]
+    pub account: Option<Account>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +92,60 @@ pub struct Cluster {
     pub nodes: Nodes,
     pub crds: Vec<Crd>,
     pub cluster_api: ClusterApi,
+    /// The Macs; none where their kinds are not served.
+    #[serde(default)]
+    pub fleet: Option<Fleet>,
+}
+
+/// The Macs of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Fleet {
+    /// MachineDeployments.
+    pub groups: Vec<Group>,
+    /// Machines of our kind.
+    pub macs: Vec<Mac>,
+}
+
+/// A MachineDeployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub name: String,
+    pub namespace: String,
+    pub wanted: u32,
+    pub ready: u32,
+    pub available: u32,
+}
+
+/// A `ScalewayAppleSiliconMachine`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mac {
+    pub name: String,
+    pub namespace: String,
+    pub fleet: Option<String>,
+    pub phase: String,
+    pub server_id: Option<String>,
+    pub address: Option<String>,
+    pub ready: bool,
+    /// What it waits for, if it does.
+    pub message: Option<String>,
+    pub created_at: Option<Timestamp>,
+}
+
+/// What is paid for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub url: String,
+    /// No real money.
+    pub emulated: bool,
+    pub servers: usize,
+    /// Hosts in the pool.
+    pub pooled: usize,
+    /// Those of them that can be adopted now.
+    pub pooled_ready: usize,
+    /// What the next hour costs, in millionths of a euro.
+    pub per_hour_micro_eur: u64,
+    /// What is owed so far.
+    pub total_micro_eur: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -134,6 +191,7 @@ pub struct Facts<'a> {
     pub existing: Option<record::Existing>,
     pub samples: HashMap<u32, Sample>,
     pub cluster: Option<Cluster>,
+    pub account: Option<Account>,
 }
 
 /// Puts the facts together and decides what they amount to.
@@ -146,6 +204,7 @@ pub fn judge(facts: Facts<'_>) -> Document {
         existing,
         samples,
         cluster,
+        account,
     } = facts;
     let live = match (&holder, &run) {
         (Some(holder), Some(run)) if holder.pid == run.pid => true,
@@ -220,6 +279,7 @@ pub fn judge(facts: Facts<'_>) -> Document {
         up,
         parts,
         cluster,
+        account,
     }
 }
 

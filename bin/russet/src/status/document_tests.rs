@@ -56,6 +56,7 @@ fn cluster() -> Cluster {
             ready: false,
             wanted: false,
         },
+        fleet: Some(fleet()),
     }
 }
 
@@ -106,6 +107,7 @@ fn facts(layout: &Layout) -> Facts<'_> {
         ]
         .into(),
         cluster: Some(cluster()),
+        account: Some(account()),
     }
 }
 
@@ -235,4 +237,51 @@ fn a_clock_that_went_back_gives_no_negative_age() {
         ..facts(&layout)
     });
     assert_eq!(document.up.unwrap().uptime_seconds, 0);
+}
+
+fn account() -> Account {
+    Account {
+        url: "http://127.0.0.1:40003".into(),
+        emulated: true,
+        servers: 4,
+        pooled: 2,
+        pooled_ready: 1,
+        per_hour_micro_eur: 680_000,
+        total_micro_eur: 16_320_001,
+    }
+}
+
+fn fleet() -> Fleet {
+    let mac = |name: &str, phase: &str, message: Option<&str>| Mac {
+        name: name.into(),
+        namespace: "russet-system".into(),
+        fleet: Some("macos".into()),
+        phase: phase.into(),
+        server_id: message.is_none().then(|| "0b5c0a3e-0000-4000-a000-000000000001".into()),
+        address: message.is_none().then(|| "127.64.0.1".into()),
+        ready: message.is_none(),
+        message: message.map(str::to_owned),
+        created_at: None,
+    };
+    Fleet {
+        groups: vec![Group {
+            name: "macos".into(),
+            namespace: "russet-system".into(),
+            wanted: 2,
+            ready: 1,
+            available: 1,
+        }],
+        macs: vec![
+            mac("macos-1", "Ready", None),
+            mac("macos-2", "Pending", Some("no M2-L is free")),
+        ],
+    }
+}
+
+#[test]
+fn the_macs_their_pool_and_their_price_are_shown() {
+    let text = crate::status::view::render(&healthy(), crate::table::Colour::Never);
+    assert!(text.contains("2 free, 1 of them ready to adopt"), "{text}");
+    assert!(text.contains("€0.68 an hour, €16.33 so far"), "{text}");
+    assert!(text.contains("no M2-L is free"), "{text}");
 }

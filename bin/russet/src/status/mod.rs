@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod document;
+pub(crate) mod fleet;
 pub mod view;
 
 use crate::cli;
@@ -126,6 +127,11 @@ pub async fn look(layout: &Layout, before: Option<Samples>) -> (Document, Sample
         },
         (None, None) => None,
     };
+    let emulator = live.and_then(|run| run.parts.iter().find(|part| part.name == crate::up::fleet::SCALEWAY));
+    let account = match emulator.and_then(|part| part.address.as_deref()) {
+        Some(url) => fleet::account(url).await,
+        None => None,
+    };
     let after = Samples::take(live);
     let window = after.at.duration_since(before.at);
     let samples = after
@@ -154,6 +160,7 @@ pub async fn look(layout: &Layout, before: Option<Samples>) -> (Document, Sample
         existing,
         samples,
         cluster,
+        account,
     };
     (document::judge(facts), after)
 }

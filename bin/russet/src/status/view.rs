@@ -1,6 +1,8 @@
 //! The table of `russet status`.
 
-use super::document::{Cluster, Document, Health, Part};
+mod fleet;
+
+use super::document::{Account, Cluster, Document, Health, Part};
 use crate::state::run::PartState;
 use crate::table::{Cell, Colour, Table, Tone};
 use std::path::Path;
@@ -14,7 +16,14 @@ pub fn render(document: &Document, colour: Colour) -> String {
     }
     if let Some(cluster) = &document.cluster {
         out.push('\n');
-        out.push_str(&facts(cluster).render(colour));
+        let mut facts = facts(cluster);
+        if let Some(account) = &document.account {
+            money(&mut facts, account);
+        }
+        out.push_str(&facts.render(colour));
+    }
+    if let Some(fleet) = document.cluster.as_ref().and_then(|cluster| cluster.fleet.as_ref()) {
+        out.push_str(&fleet::render(fleet, colour));
     }
     if !document.problems.is_empty() && document.state != Health::Stopped {
         out.push('\n');
@@ -130,7 +139,44 @@ fn facts(cluster: &Cluster) -> Table {
     table
 }
 
-fn or_dash(text: Option<String>) -> Cell {
+fn money(table: &mut Table, account: &Account) {
+    let emulated = if account.emulated { " (emulated)" } else { "" };
+    table.row([
+        "Scaleway".into(),
+        format!("{}{emulated}: {} hosts", account.url, account.servers).into(),
+    ]);
+    table.row([
+        "Pool".into(),
+        Cell::new(
+            format!(
+                "{} free, {} of them ready to adopt",
+                account.pooled, account.pooled_ready
+            ),
+            if account.pooled_ready == 0 {
+                Tone::Warn
+            } else {
+                Tone::Plain
+            },
+        ),
+    ]);
+    table.row([
+        "Cost".into(),
+        format!(
+            "{} an hour, {} so far",
+            euros(account.per_hour_micro_eur),
+            euros(account.total_micro_eur)
+        )
+        .into(),
+    ]);
+}
+
+/// To the cent, rounded up: a bill is never smaller than shown.
+fn euros(micro: u64) -> String {
+    let cents = micro.div_ceil(10_000);
+    format!("€{}.{:02}", cents / 100, cents % 100)
+}
+
+pub(super) fn or_dash(text: Option<String>) -> Cell {
     text.map_or_else(|| Cell::new("-", Tone::Dim), Cell::from)
 }
 

@@ -1,8 +1,8 @@
-//! Installs the CRD chart with the real Helm.
+//! Installs our charts with the real Helm.
 //!
-//! The chart is embedded in this program, unpacked into the state directory, and installed as any user would:
+//! The charts are embedded in this program, unpacked into the state directory, and installed as any user would:
 //! `helm upgrade --install`. Helm takes seconds even when nothing changed, so it is skipped when the content hash is the
-//! one recorded by the last successful install and the cluster still shows that release with all its CRDs.
+//! one recorded by the last successful install and the cluster still shows that release with what belongs to it.
 
 use super::tether;
 use crate::state::Layout;
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs;
@@ -20,34 +21,53 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Name of the release and of the chart.
-pub const RELEASE: &str = "russet-crds";
+/// A chart that this program carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chart {
+    /// Name of the release and of the chart.
+    pub release: &'static str,
+    /// Every file: path inside the chart, content. Sorted.
+    files: &'static [(&'static str, &'static [u8])],
+    /// Whether Helm waits until everything is well. Not where that takes the program that is started afterwards.
+    wait: bool,
+}
 
-/// Where Helm keeps the record of the release.
+/// Our CRDs.
+pub const CRDS: Chart = Chart {
+    release: "russet-crds",
+    files: include!(concat!(env!("OUT_DIR"), "/russet-crds.rs")),
+    wait: true,
+};
+
+/// The Cluster API provider and the fleets.
+pub const PROVIDER: Chart = Chart {
+    release: "capi-provider",
+    files: include!(concat!(env!("OUT_DIR"), "/capi-provider.rs")),
+    wait: false,
+};
+
+/// Where Helm keeps the records of the releases.
 pub const NAMESPACE: &str = "russet-system";
-
-/// Every file of the chart: path inside it, content. Sorted.
-const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/chart.rs"));
 
 /// Between two looks at a CRD that is not served yet.
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("failed to unpack the CRD chart to {}", path.display())]
+    #[error("failed to unpack a chart to {}", path.display())]
     Unpack { path: PathBuf, source: io::Error },
     #[error("failed to run {}", helm.display())]
     Spawn { helm: PathBuf, source: io::Error },
-    #[error("helm could not install the chart {RELEASE}: {reason}")]
-    Helm { reason: String },
-    #[error("failed to look at the release {RELEASE} in namespace {NAMESPACE}")]
+    #[error("helm could not install the chart {release}: {reason}")]
+    Helm { release: &'static str, reason: String },
+    #[error("failed to look at the releases in namespace {NAMESPACE}")]
     Look { source: Box<kube::Error> },
     #[error(
-        "an earlier `helm upgrade` of {RELEASE} was cut short (the release is {status}); undo it with `helm rollback \
-         {RELEASE} --namespace {NAMESPACE}` or `helm uninstall {RELEASE} --namespace {NAMESPACE}` (our CRDs are kept), \
+        "an earlier `helm upgrade` of {release} was cut short (the release is {status}); undo it with `helm rollback \
+         {release} --namespace {NAMESPACE}` or `helm uninstall {release} --namespace {NAMESPACE}` (our CRDs are kept), \
          then run this again"
     )]
-    Pending { status: String },
+    Pending { release: &'static str, status: String },
     #[error("the CRDs {} were not Established within {} s", missing.join(", "), within.as_secs())]
     NotEstablished { missing: Vec<String>, within: Duration },
 }
@@ -99,9 +119,14 @@ impl Outcome {
     }
 }
 
-/// Identifies the content of the embedded chart.
-pub fn content_hash() -> String {
-    hash(FILES)
+impl Chart {
+    /// Identifies the content of the chart and the values it is installed with.
+    pub fn content_hash(&self, values: Option<&Value>) -> String {
+        let values = values.map(ToString::to_string);
+        let mut files = self.files.to_vec();
+        files.extend(values.as_ref().map(|values| ("values", values.as_bytes())));
+        hash(&files)
+    }
 }
 
 fn hash(files: &[(&str, &[u8])]) -> String {
@@ -119,23 +144,36 @@ fn hash(files: &[(&str, &[u8])]) -> String {
     })
 }
 
-/// Makes the cluster have the chart. `recorded` is the hash of the last install from this state directory.
-pub async fn ensure(target: &Target<'_>, recorded: Option<&str>) -> Result<Outcome, Error> {
-    let releases = releases(target.client).await?;
+/// Makes the cluster have the chart. `recorded` is the hash of the last install from this state directory, `whole` whether what
+/// belongs to it is there.
+pub async fn ensure(
+    target: &Target<'_>,
+    chart: &Chart,
+    values: Option<&Value>,
+    recorded: Option<&str>,
+    whole: bool,
+) -> Result<Outcome, Error> {
+    let releases = releases(target.client, chart.release).await?;
     let pending = releases.iter().filter(|release| release.status.starts_with("pending-"));
     for release in pending {
-        clear_pending(target, release).await?;
+        clear_pending(target, chart.release, release).await?;
     }
     let deployed = releases.iter().any(|release| release.status == "deployed");
-    if deployed && recorded == Some(content_hash().as_str()) && all_crds_exist(target.client).await? {
+    if deployed && whole && recorded == Some(chart.content_hash(values).as_str()) {
         return Ok(Outcome::Unchanged);
     }
-    upgrade(target).await?;
+    upgrade(target, chart, values).await?;
     Ok(if deployed {
         Outcome::Upgraded
     } else {
         Outcome::Installed
     })
+}
+
+/// Makes the cluster have our CRDs.
+pub async fn ensure_crds(target: &Target<'_>, recorded: Option<&str>) -> Result<Outcome, Error> {
+    let whole = all_crds_exist(target.client).await?;
+    ensure(target, &CRDS, None, recorded, whole).await
 }
 
 #[derive(Debug)]
@@ -144,11 +182,11 @@ struct Release {
     status: String,
 }
 
-/// Helm's own records of the release, as it stores them.
-async fn releases(client: &Client) -> Result<Vec<Release>, Error> {
+/// Helm's own records of a release, as it stores them.
+async fn releases(client: &Client, release: &str) -> Result<Vec<Release>, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let found = api
-        .list_metadata(&ListParams::default().labels(&format!("owner=helm,name={RELEASE}")))
+        .list_metadata(&ListParams::default().labels(&format!("owner=helm,name={release}")))
         .await?;
     Ok(found
         .items
@@ -161,9 +199,10 @@ async fn releases(client: &Client) -> Result<Vec<Release>, Error> {
 }
 
 /// A Helm that was killed leaves its release locked for ever. In our own cluster nobody else can be running it.
-async fn clear_pending(target: &Target<'_>, release: &Release) -> Result<(), Error> {
+async fn clear_pending(target: &Target<'_>, name: &'static str, release: &Release) -> Result<(), Error> {
     if target.ownership == Ownership::Theirs {
         return Err(Error::Pending {
+            release: name,
             status: release.status.clone(),
         });
     }
@@ -187,18 +226,28 @@ async fn all_crds_exist(client: &Client) -> Result<bool, Error> {
     Ok(found.iter().all(Option::is_some))
 }
 
-async fn upgrade(target: &Target<'_>) -> Result<(), Error> {
-    let chart = unpack(target.layout)?;
+async fn upgrade(target: &Target<'_>, chart: &Chart, values: Option<&Value>) -> Result<(), Error> {
+    let dir = unpack(target.layout, chart)?;
     let home = target.layout.helm();
     let mut command = tether::command(target.helm);
     command
-        .args(["upgrade", RELEASE])
-        .arg(&chart)
-        .args(["--install", "--wait", "--namespace", NAMESPACE, "--create-namespace"])
+        .args(["upgrade", chart.release])
+        .arg(&dir)
+        .args(["--install", "--namespace", NAMESPACE, "--create-namespace"])
+        .args(chart.wait.then_some("--wait"))
         .arg("--timeout")
         .arg(format!("{}s", target.timeout.as_secs().max(1)))
         .arg("--kubeconfig")
         .arg(target.kubeconfig);
+    if let Some(values) = values {
+        // A file, not --set: values keep their types, and nothing of them shows in the process list.
+        let path = dir.with_extension("values.json");
+        fs::write(&path, values.to_string()).map_err(|source| Error::Unpack {
+            path: path.clone(),
+            source,
+        })?;
+        command.arg("--values").arg(path);
+    }
     if let Some(context) = target.context {
         command.args(["--kube-context", context]);
     }
@@ -220,6 +269,7 @@ async fn upgrade(target: &Target<'_>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Helm {
+        release: chart.release,
         reason: reason(&String::from_utf8_lossy(&output.stderr), &output.status.to_string()),
     })
 }
@@ -236,9 +286,9 @@ fn reason(stderr: &str, status: &str) -> String {
     }
 }
 
-/// Writes the embedded chart out, replacing what an older russet left.
-fn unpack(layout: &Layout) -> Result<PathBuf, Error> {
-    let dir = layout.chart(RELEASE);
+/// Writes an embedded chart out, replacing what an older russet left.
+fn unpack(layout: &Layout, chart: &Chart) -> Result<PathBuf, Error> {
+    let dir = layout.chart(chart.release);
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::Unpack { path, source }
@@ -248,7 +298,7 @@ fn unpack(layout: &Layout) -> Result<PathBuf, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(&dir)(error)),
     }
-    for (name, content) in FILES {
+    for (name, content) in chart.files {
         let path = dir.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed(parent))?;
@@ -287,9 +337,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_embedded_chart_is_whole() {
-        assert!(FILES.iter().any(|(name, _)| *name == "Chart.yaml"));
-        let all: String = FILES
+    fn the_embedded_charts_are_whole() {
+        for chart in [CRDS, PROVIDER] {
+            assert!(chart.files.iter().any(|(name, _)| *name == "Chart.yaml"));
+        }
+        let all: String = CRDS
+            .files
             .iter()
             .map(|(_, content)| String::from_utf8_lossy(content))
             .collect();
@@ -309,13 +362,20 @@ mod tests {
     }
 
     #[test]
+    fn other_values_are_another_content() {
+        let [one, two] = [serde_json::json!({"pool": 1}), serde_json::json!({"pool": 2})];
+        assert_ne!(CRDS.content_hash(Some(&one)), CRDS.content_hash(Some(&two)));
+        assert_ne!(CRDS.content_hash(Some(&one)), CRDS.content_hash(None));
+    }
+
+    #[test]
     fn unpacking_replaces_what_was_there() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), Path::new("."));
-        let stale = layout.chart(RELEASE).join("templates/stale.yaml");
+        let stale = layout.chart(CRDS.release).join("templates/stale.yaml");
         fs::create_dir_all(stale.parent().unwrap()).unwrap();
         fs::write(&stale, "").unwrap();
-        let chart = unpack(&layout).unwrap();
+        let chart = unpack(&layout, &CRDS).unwrap();
         assert!(chart.join("Chart.yaml").is_file());
         assert!(!stale.exists());
     }

@@ -104,6 +104,9 @@ fn background_args(args: &cli::Up, verbose: u8, layout: &Layout, parts_dir: &[Pa
     }
     all.extend(args.durable.then(|| "--durable".into()));
     all.extend(args.no_capi.then(|| "--no-capi".into()));
+    all.extend(args.no_fleet.then(|| "--no-fleet".into()));
+    all.extend(["--pool".into(), args.pool.to_string().into()]);
+    all.extend(["--macs".into(), args.macs.to_string().into()]);
     all.extend((0..verbose).map(|_| "-v".into()));
     all
 }
@@ -177,6 +180,10 @@ fn failure(log: &str) -> String {
 }
 
 fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surroundings: &Surroundings) -> Summary {
+    let address = |part: &str| {
+        let part = run.parts.iter().find(|known| known.name == part);
+        part.and_then(|part| part.address.clone())
+    };
     Summary {
         server: run.server.clone().unwrap_or_default(),
         kubeconfig: layout.kubeconfig(),
@@ -184,11 +191,8 @@ fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surro
         logs: layout.logs(),
         crds: crate::status::cluster::our_crds().len(),
         cluster_api: !args.no_capi,
-        cache: run
-            .parts
-            .iter()
-            .find(|part| part.name == super::cache::NAME)
-            .and_then(|part| part.address.clone()),
+        cache: address(super::cache::NAME),
+        fleet: super::summary::Fleet::of(args, address(super::fleet::SCALEWAY)),
         ready_after: run.ready_after_seconds.unwrap_or_default(),
         dir: super::named_dir(layout, surroundings),
         background: true,
@@ -202,7 +206,8 @@ mod tests {
 
     #[test]
     fn the_background_process_gets_the_same_flags_and_parses_them() {
-        let line = "russet up --detach --durable --no-capi --timeout 2m --dir x --parts-dir bin";
+        let line =
+            "russet up --detach --durable --no-capi --no-fleet --pool 7 --macs 3 --timeout 2m --dir x --parts-dir bin";
         let cli::Command::Up(args) = cli::Cli::try_parse_from(line.split(' ')).unwrap().command else {
             panic!()
         };
@@ -213,7 +218,8 @@ mod tests {
         let cli::Command::Up(again) = again.command else {
             panic!()
         };
-        assert!(again.background && again.durable && again.no_capi && !again.detach);
+        assert!(again.background && again.durable && again.no_capi && again.no_fleet && !again.detach);
+        assert_eq!((again.pool, again.macs), (7, 3));
         assert_eq!(again.timeout, args.timeout);
         assert_eq!(again.dir.dir, Path::new("/w/x"));
         assert_eq!(again.parts_dir, [Path::new("/w/bin")]);

@@ -67,9 +67,9 @@ pub(super) async fn up(
             ownership: Ownership::Theirs,
             timeout: args.timeout,
         };
-        let recorded = record.charts.get(chart::RELEASE).cloned();
-        let outcome = chart::ensure(&target, recorded.as_deref()).await?;
-        say(&format!("CRD chart {}: {}", chart::RELEASE, outcome.as_str()));
+        let recorded = record.charts.get(chart::CRDS.release).cloned();
+        let outcome = chart::ensure_crds(&target, recorded.as_deref()).await?;
+        say(&format!("CRD chart {}: {}", chart::CRDS.release, outcome.as_str()));
         chart::wait_established(&client, args.timeout).await?;
         anyhow::Ok(())
     };
@@ -80,7 +80,8 @@ pub(super) async fn up(
             return Ok(Exit::Interrupted);
         }
     }
-    record.charts.insert(chart::RELEASE.to_owned(), chart::content_hash());
+    let hash = chart::CRDS.content_hash(None);
+    record.charts.insert(chart::CRDS.release.to_owned(), hash);
     record::write(layout, &record)?;
 
     let facts = cluster::facts(kubeconfig, context.as_deref()).await;
@@ -156,6 +157,7 @@ mod tests {
                 established: true,
             }],
             cluster_api: ClusterApi::default(),
+            fleet: None,
         };
         insta::assert_snapshot!(summary(&cluster, "v1.14.2", Colour::Never));
     }

@@ -4,6 +4,7 @@ use super::board::Board;
 use super::cache;
 use super::chart::{self, Ownership, Target};
 use super::disk;
+use super::fleet::{self, Place, Size};
 use super::ports::Ports;
 use super::summary::Summary;
 use super::view::View;
@@ -138,6 +139,7 @@ fn interrupted(signal: &str) -> Exit {
 struct Started {
     server: String,
     cache: Option<String>,
+    account: Option<String>,
 }
 
 /// Starts everything.
@@ -175,13 +177,13 @@ async fn start(
         ownership: Ownership::Ours,
         timeout: args.timeout,
     };
-    let recorded = record.charts.get(chart::RELEASE).cloned();
+    let recorded = record.charts.get(chart::CRDS.release).cloned();
     let install = async {
         board
             .step(
                 "CRD chart (helm)",
                 |done: &chart::Outcome| done.as_str().to_owned(),
-                chart::ensure(&target, recorded.as_deref()),
+                chart::ensure_crds(&target, recorded.as_deref()),
             )
             .await?;
         board
@@ -192,7 +194,8 @@ async fn start(
             )
             .await?;
         // At once: Cluster API core may still fail, and the next start need not run Helm again for that.
-        record.charts.insert(chart::RELEASE.to_owned(), chart::content_hash());
+        let hash = chart::CRDS.content_hash(None);
+        record.charts.insert(chart::CRDS.release.to_owned(), hash);
         record::write(layout, &record)?;
         anyhow::Ok(())
     };
@@ -213,14 +216,51 @@ async fn start(
             None => Ok(None),
         }
     };
+    let programs = fleet_programs(args);
+    let size = Size {
+        pool: args.pool,
+        macs: args.macs,
+    };
+    let emulate = async {
+        match &programs {
+            Some(programs) => fleet::emulate(programs, size, layout, supervisor).await.map(Some),
+            None => Ok(None),
+        }
+    };
     // None needs another.
-    let ((), (), cache) = tokio::try_join!(install, cluster_api, cache)?;
+    let ((), (), cache, account) = tokio::try_join!(install, cluster_api, cache, emulate)?;
+    if let (Some(programs), Some(account)) = (&programs, &account) {
+        let place = Place {
+            layout,
+            supervisor,
+            control_plane: &control_plane,
+            board,
+            target: &target,
+        };
+        fleet::provide(&programs.provider, size, account, &place, &mut record).await?;
+        let serve = async { anyhow::Ok(fleet::wait_for_macs(&client).await) };
+        board.step("Macs", |count| format!("{count} serve"), serve).await?;
+    }
     let after = Ports::remembered(layout);
     for remark in after.moved_since(&before) {
         board.note(&remark);
     }
     board.located(&server, kubeconfig, after.addresses());
-    Ok(Started { server, cache })
+    Ok(Started {
+        server,
+        cache,
+        account: account.map(|account| account.url),
+    })
+}
+
+/// The programs of the fleet, unless it is left out.
+fn fleet_programs(args: &cli::Up) -> Option<fleet::Programs> {
+    if args.no_fleet || args.no_capi {
+        return None;
+    }
+    std::env::current_exe()
+        .ok()
+        .and_then(|russet| fleet::Programs::beside(&russet))
 }
 
 /// Stops the parts in order. A second signal ends the wait: the kernel, or the next run's sweep, does the rest.
@@ -248,6 +288,7 @@ fn summary(
     Summary {
         server: started.server,
         cache: started.cache,
+        fleet: super::summary::Fleet::of(args, started.account),
         kubeconfig: layout.kubeconfig(),
         kubectl: tools.path("kubectl").ok().map(PathBuf::from),
         logs: layout.logs(),

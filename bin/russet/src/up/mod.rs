@@ -3,7 +3,9 @@
 //! ```text
 //! local     lock ─► admit old state ─► parts ─► control plane ─┬─► CRD chart (helm) ─► Established ─┬─► table ─► supervise
 //!                                                              ├─► Cluster API core ────────────────┤
+//!                                                              ├─► emulated Scaleway, minis ────────┤
 //!                                                              └─► cache node (kura) ───────────────┘
+//!           ... ─► provider chart (helm) ─► provider ─► every Mac serves ─► table
 //! detach    parts (here, with bars) ─► the same as a background process ─► watch its status.json until ready
 //! existing  lock ─► reach it ─► CRD chart (helm) ─► Established ─► say whether Cluster API core is there
 //! ```
@@ -17,6 +19,7 @@ mod board;
 pub(crate) mod cache;
 mod detach;
 mod existing;
+pub(crate) mod fleet;
 mod local;
 mod ports;
 mod tether;

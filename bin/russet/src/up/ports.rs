@@ -12,13 +12,14 @@ use std::path::Path;
 pub(super) struct Ports(BTreeMap<String, u16>);
 
 /// Part, the name of the port it is reached at, and the scheme spoken there.
-const PARTS: [(&str, &str, &str); 6] = [
+const PARTS: [(&str, &str, &str); 7] = [
     (name::ETCD, name::ETCD, "https"),
     (name::APISERVER, name::APISERVER, "https"),
     (name::CONTROLLER_MANAGER, name::CONTROLLER_MANAGER, "https"),
     (name::SCHEDULER, name::SCHEDULER, "https"),
     (capi::NAME, "capi-webhook", "https"),
     (super::cache::NAME, super::cache::NAME, "http"),
+    (super::fleet::SCALEWAY, super::fleet::SCALEWAY, "http"),
 ];
 
 impl Ports {
@@ -31,6 +32,7 @@ impl Ports {
         let mut all = read(&layout.cluster());
         all.extend(read(&layout.capi()));
         all.extend(read(&layout.cache()));
+        all.extend(read(&layout.fleet()));
         Self(all)
     }
 

@@ -1,7 +1,37 @@
 //! The table at the end of `up`: where everything is and how to use it.
 
+use crate::cli;
 use crate::table::{Cell, Colour, Table, Tone};
 use std::path::{Path, PathBuf};
+
+/// The fleet of Macs.
+#[derive(Debug)]
+pub enum Fleet {
+    Runs {
+        /// URL of the emulated Scaleway.
+        account: String,
+        /// How many Macs serve.
+        macs: u32,
+    },
+    /// Asked to be left out.
+    LeftOut,
+    /// Its programs are not beside russet.
+    NotBuilt,
+}
+
+impl Fleet {
+    /// What was asked for, and whether there is an account.
+    pub fn of(args: &cli::Up, account: Option<String>) -> Self {
+        match account {
+            Some(account) => Self::Runs {
+                account,
+                macs: args.macs,
+            },
+            None if args.no_fleet || args.no_capi => Self::LeftOut,
+            None => Self::NotBuilt,
+        }
+    }
+}
 
 /// What the newcomer needs next.
 #[derive(Debug)]
@@ -14,6 +44,7 @@ pub struct Summary {
     pub cluster_api: bool,
     /// URL of the cache node, when one was started.
     pub cache: Option<String>,
+    pub fleet: Fleet,
     pub ready_after: f64,
     /// The directory, when it is not the default and must be named in commands.
     pub dir: Option<PathBuf>,
@@ -41,6 +72,18 @@ impl Summary {
                 .clone()
                 .unwrap_or_else(|| "left out: no kura beside russet (cargo build --package kura)".to_owned()),
         );
+        match &self.fleet {
+            Fleet::Runs { account, macs } => {
+                row("Macs", format!("{macs} serve, emulated"));
+                row("Scaleway", format!("{account} (emulated; an hour passes in a minute)"));
+            }
+            Fleet::LeftOut => row("Macs", "left out".to_owned()),
+            Fleet::NotBuilt => row(
+                "Macs",
+                "left out: no capi-provider, sim-scaleway and sim-mac beside russet (cargo build --workspace --bins)"
+                    .to_owned(),
+            ),
+        }
         let dir = self
             .dir
             .as_ref()
@@ -54,7 +97,19 @@ impl Summary {
         };
         let mut uses = Table::new(&[]);
         let mut usage = |what: &'static str, how: String| uses.row([Cell::new(what, Tone::Dim), Cell::from(how)]);
-        usage("Use it", format!("russet kubectl{dir} get crd"));
+        match &self.fleet {
+            Fleet::Runs { macs, .. } => {
+                usage("Use it", format!("russet kubectl{dir} get nodes,machines,samm -A"));
+                usage(
+                    "Scale it",
+                    format!(
+                        "russet kubectl{dir} scale machinedeployment macos -n russet-system --replicas {}",
+                        macs + 1
+                    ),
+                );
+            }
+            Fleet::LeftOut | Fleet::NotBuilt => usage("Use it", format!("russet kubectl{dir} get crd")),
+        }
         usage("", format!("export KUBECONFIG={}", shown(&self.kubeconfig)));
         usage("Look at it", format!("russet status{dir} --watch"));
         usage("Read a log", format!("russet logs{dir} kube-apiserver -f"));
@@ -90,6 +145,10 @@ mod tests {
             crds: 8,
             cluster_api: true,
             cache: Some("http://127.0.0.1:40002".into()),
+            fleet: Fleet::Runs {
+                account: "http://127.0.0.1:40003".into(),
+                macs: 2,
+            },
             ready_after: 11.27,
             dir: None,
             background: false,
@@ -108,6 +167,7 @@ mod tests {
             kubectl: None,
             cluster_api: false,
             cache: None,
+            fleet: Fleet::NotBuilt,
             background: true,
             ..summary()
         };

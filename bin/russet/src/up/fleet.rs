@@ -1,0 +1,317 @@
+//! The fleet without hardware: an emulated Scaleway with a pool of minis, the minis themselves, and the real provider.
+//!
+//! ```text
+//!   sim-scaleway ◀── events ── sim-mac (one agent per mini)
+//!        ▲                        │ joins as a Node
+//!        │ SCW_API_URL            ▼
+//!   capi-provider ───────────▶ kube-apiserver ◀── Cluster API core
+//! ```
+//!
+//! The provider runs with the ServiceAccount of its chart and with the arguments of the chart's Deployment, which itself is
+//! scaled to zero: rights and flags are tried here as they are in a real cluster.
+
+use super::board::Board;
+use super::chart::{self, NAMESPACE, Target};
+use crate::state::Layout;
+use crate::state::record::{self, Record};
+use crate::status::document::Fleet;
+use crate::status::fleet as picture;
+use anyhow::{Context, Result, anyhow};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Client;
+use kube::api::Api;
+use russet_cluster::control_plane::ControlPlane;
+use russet_cluster::kubeconfig;
+use russet_cluster::ports::Ports;
+use russet_cluster::process::{Probe, Restart, Spec, Supervisor};
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The emulated Scaleway among the parts, and its program.
+pub(crate) const SCALEWAY: &str = "sim-scaleway";
+/// The emulated minis.
+const MACS: &str = "sim-mac";
+/// The provider; also the name of its chart, Deployment and ServiceAccount.
+pub(super) const PROVIDER: &str = "capi-provider";
+const HEALTH: &str = "capi-provider-health";
+const METRICS: &str = "capi-provider-metrics";
+
+/// Where minis are told to join; on the address of each.
+const STAND_IN: &str = "sim-mac-join";
+const PORTS: [&str; 4] = [SCALEWAY, HEALTH, METRICS, STAND_IN];
+
+/// An hour of the account in a minute here: a mini that takes ten minutes to install takes ten seconds.
+const CLOCK_FACTOR: &str = "60";
+
+/// Between two looks at the Macs.
+const POLL: Duration = Duration::from_millis(250);
+
+/// The programs of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Programs {
+    scaleway: PathBuf,
+    macs: PathBuf,
+    pub(super) provider: PathBuf,
+}
+
+impl Programs {
+    /// Those beside this program, where cargo and packages put them; none unless all are there.
+    pub(super) fn beside(russet: &Path) -> Option<Self> {
+        let dir = russet.parent()?;
+        let find = |name: &str| Some(dir.join(name)).filter(|path| path.is_file());
+        Some(Self {
+            scaleway: find(SCALEWAY)?,
+            macs: find(MACS)?,
+            provider: find(PROVIDER)?,
+        })
+    }
+}
+
+/// How big it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Minis in the account at first.
+    pub(super) pool: u32,
+    /// Those that become Machines.
+    pub(super) macs: u32,
+}
+
+/// The emulators, running.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// Where the emulated Scaleway is.
+    pub(super) url: String,
+    /// Picked once: a port that is already used would be given up for another.
+    ports: Ports,
+}
+
+/// Starts the emulators. They need no cluster.
+pub(super) async fn emulate(
+    programs: &Programs,
+    size: Size,
+    layout: &Layout,
+    supervisor: &Supervisor,
+) -> Result<Account> {
+    let home = layout.fleet();
+    std::fs::create_dir_all(&home).with_context(|| format!("failed to make {}", home.display()))?;
+    let ports = Ports::pick(&home, Ipv4Addr::LOCALHOST, &PORTS)?;
+    let address = ports.socket(SCALEWAY);
+    let url = format!("http://{address}");
+    let spec = Spec::new(SCALEWAY, &programs.scaleway, layout.log(SCALEWAY))
+        .args(["--listen".to_owned(), address.to_string()])
+        .args(["--state".to_owned(), home.join("account.json").display().to_string()])
+        .args(["--pool".to_owned(), size.pool.to_string()])
+        .args(["--clock-factor", CLOCK_FACTOR])
+        .listens(address)
+        .probe(Probe::Http {
+            url: format!("{url}/_sim/health"),
+        })
+        .restart(Restart::DEFAULT);
+    supervisor
+        .start(spec)
+        .await
+        .context("failed to start the emulated Scaleway")?;
+    let spec = Spec::new(MACS, &programs.macs, layout.log(MACS))
+        .args(["--scaleway".to_owned(), url.clone()])
+        .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
+        .restart(Restart::DEFAULT);
+    supervisor
+        .start(spec)
+        .await
+        .context("failed to start the emulated minis")?;
+    Ok(Account { url, ports })
+}
+
+/// Installs the chart and starts the provider.
+pub(super) async fn provide(
+    program: &Path,
+    size: Size,
+    account: &Account,
+    place: &Place<'_>,
+    record: &mut Record,
+) -> Result<()> {
+    let client = place.target.client;
+    let Account { url, ports } = account;
+    let values = values(size, place.control_plane.server(), url, ports.port(STAND_IN));
+    let recorded = record.charts.get(chart::PROVIDER.release).cloned();
+    let whole = deployment(client).await?.is_some();
+    let install = chart::ensure(
+        place.target,
+        &chart::PROVIDER,
+        Some(&values),
+        recorded.as_deref(),
+        whole,
+    );
+    place
+        .board
+        .step(
+            "provider chart (helm)",
+            |done: &chart::Outcome| done.as_str().to_owned(),
+            install,
+        )
+        .await?;
+    let hash = chart::PROVIDER.content_hash(Some(&values));
+    record.charts.insert(chart::PROVIDER.release.to_owned(), hash);
+    record::write(place.layout, record)?;
+
+    let deployed = deployment(client)
+        .await?
+        .ok_or_else(|| anyhow!("the chart {PROVIDER} was installed, but its Deployment is not there"))?;
+    let dest = place.layout.fleet().join("provider.kubeconfig");
+    let kubeconfig =
+        kubeconfig::for_service_account(client.clone(), place.control_plane, NAMESPACE, PROVIDER, &dest).await?;
+    let health = ports.socket(HEALTH);
+    let mut spec = Spec::new(PROVIDER, program, place.layout.log(PROVIDER))
+        .args(arguments(
+            &deployed,
+            &["--metrics-bind-address", "--health-probe-bind-address", "--kubeconfig"],
+        ))
+        .args([
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--metrics-bind-address={}", ports.socket(METRICS)),
+            format!("--health-probe-bind-address={health}"),
+        ])
+        .listens(health)
+        .listens(ports.socket(METRICS))
+        .probe(Probe::Http {
+            url: format!("http://{health}/readyz"),
+        })
+        .restart(Restart::DEFAULT);
+    for (name, value) in credentials(url) {
+        spec = spec.env(name, value);
+    }
+    place
+        .supervisor
+        .start(spec)
+        .await
+        .context("failed to start the provider")?;
+    Ok(())
+}
+
+/// Where the provider is started.
+pub(super) struct Place<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) supervisor: &'a Supervisor,
+    pub(super) control_plane: &'a ControlPlane,
+    pub(super) board: &'a Board,
+    pub(super) target: &'a Target<'a>,
+}
+
+async fn deployment(client: &Client) -> Result<Option<Deployment>> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    api.get_opt(PROVIDER)
+        .await
+        .context("failed to look for the Deployment of the provider")
+}
+
+/// The arguments of the Deployment, without those that only fit a Pod.
+fn arguments(deployment: &Deployment, without: &[&str]) -> Vec<String> {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let manager = pod.and_then(|pod| pod.containers.iter().find(|container| container.name == "manager"));
+    let all = manager.and_then(|manager| manager.args.clone()).unwrap_or_default();
+    all.into_iter()
+        .filter(|arg| !without.contains(&arg.split('=').next().unwrap_or(arg)))
+        .collect()
+}
+
+/// The values the chart is installed with: its Deployment rests, since the program runs here.
+fn values(size: Size, server: &str, account: &str, stand_in: u16) -> Value {
+    json!({
+        "replicas": 0,
+        "scaleway": {"apiURL": account},
+        "provider": {
+            "apiServerURL": server,
+            "logFormat": "human",
+            "bootstrap": {"mode": "stand-in", "standInPort": stand_in},
+            // Nobody else takes these minis, and a wipe is over in seconds.
+            "extraArgs": ["--claim-settle-time=0s", "--min-wipe-time=2s", "--inventory-interval=2s"],
+        },
+        "cluster": {"enabled": true, "name": "fleet"},
+        "fleets": {"macos": {"enabled": true, "name": "macos", "replicas": size.macs}},
+    })
+}
+
+/// The account's API key; that of an emulator is no secret.
+fn credentials(account: &str) -> [(&'static str, String); 4] {
+    [
+        ("SCW_API_URL", account.to_owned()),
+        ("SCW_ACCESS_KEY", russet_sim_scaleway::DEFAULT_ACCESS_KEY.to_owned()),
+        ("SCW_SECRET_KEY", russet_sim_scaleway::DEFAULT_SECRET_KEY.to_owned()),
+        (
+            "SCW_DEFAULT_PROJECT_ID",
+            russet_sim_scaleway::DEFAULT_PROJECT.to_owned(),
+        ),
+    ]
+}
+
+/// Waits until every Mac that is wanted serves. Returns how many there are.
+pub(super) async fn wait_for_macs(client: &Client) -> usize {
+    loop {
+        if let Some(macs) = picture::ask(client).await.as_ref().and_then(serving) {
+            return macs;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// How many Macs serve, once all do.
+fn serving(fleet: &Fleet) -> Option<usize> {
+    let wanted: u32 = fleet.groups.iter().map(|group| group.wanted).sum();
+    let all = fleet.groups.iter().all(|group| group.available == group.wanted);
+    let known = u32::try_from(fleet.macs.len()).unwrap_or(u32::MAX);
+    (all && known >= wanted && !fleet.groups.is_empty()).then_some(fleet.macs.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::document::Group;
+
+    #[test]
+    fn the_programs_are_those_beside_ours_and_all_of_them_or_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let russet = dir.path().join("russet");
+        for name in [SCALEWAY, MACS] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(Programs::beside(&russet), None);
+        std::fs::write(dir.path().join(PROVIDER), "").unwrap();
+        assert_eq!(Programs::beside(&russet).unwrap().provider, dir.path().join(PROVIDER));
+    }
+
+    #[test]
+    fn the_provider_runs_with_the_arguments_of_its_deployment_but_for_those_of_a_pod() {
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": PROVIDER},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [
+                {"name": "sidecar", "args": ["--nothing"]},
+                {"name": "manager", "args": ["--leader-elect", "--metrics-bind-address=:8080", "--secrets-namespace=fleet"]},
+            ]}}},
+        }))
+        .unwrap();
+        assert_eq!(
+            arguments(&deployment, &["--metrics-bind-address"]),
+            ["--leader-elect", "--secrets-namespace=fleet"]
+        );
+    }
+
+    #[test]
+    fn a_fleet_serves_when_every_group_has_what_it_wants() {
+        let group = |wanted, available| Group {
+            name: "macos".into(),
+            namespace: "fleet".into(),
+            wanted,
+            ready: available,
+            available,
+        };
+        let fleet = |groups| Fleet {
+            groups,
+            macs: Vec::new(),
+        };
+        assert_eq!(serving(&fleet(Vec::new())), None);
+        assert_eq!(serving(&fleet(vec![group(0, 0)])), Some(0));
+        assert_eq!(serving(&fleet(vec![group(2, 1)])), None);
+    }
+}
