@@ -89,6 +89,7 @@ impl Agent<'_> {
             Err(error) => return Err(AgentError::api("create the Node")(error)),
         };
         self.machine.disk().labels = self.labels();
+        self.machine.save();
         let lease = node::lease(&node, Timestamp::now()).map_err(|error| unfit(&error))?;
         match self.leases.create(&PostParams::default(), &lease).await {
             Ok(_) => Ok(()),

@@ -2,6 +2,7 @@
 
 use crate::fleet::{DEFAULT_PORT, Options};
 use crate::node::DEFAULT_KUBELET_VERSION;
+use std::path::PathBuf;
 
 /// The Mac minis behind a running sim-scaleway
 ///
@@ -21,6 +22,9 @@ pub struct Cli {
     /// The port on the address of every machine; 0 takes a free one and prints it
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
+    /// Keep the disks of machines in this folder and go on from them at the next start
+    #[arg(long, value_name = "DIR")]
+    pub disks: Option<PathBuf>,
     /// What Nodes say their kubelet is; must be the version of the MachineDeployments to the letter
     #[arg(long, default_value = DEFAULT_KUBELET_VERSION, value_name = "VERSION", value_parser = version)]
     pub kubelet_version: String,
@@ -53,6 +57,7 @@ impl Cli {
         Options {
             port: self.port,
             kubelet_version: self.kubelet_version.clone(),
+            disks: self.disks.clone(),
             ..Options::default()
         }
     }

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Why there is no fleet.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,14 @@ pub enum FleetError {
     Port {
         /// Where one fleet per port announces itself.
         address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The disks of machines cannot be kept.
+    #[error("could not make the folder {} for the disks of machines", dir.display())]
+    Disks {
+        /// The folder.
+        dir: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use russet_sim_scaleway::{Host, HostChange, HostEvent, HostFactory, Id};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -37,6 +38,8 @@ pub struct Options {
     pub lease_every: Duration,
     /// How often a status is reported that did not change.
     pub status_every: Duration,
+    /// Where the disks of machines are kept for the next start; none to forget them.
+    pub disks: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             capacity: Capacity::default(),
             lease_every: Duration::from_secs(10),
             status_every: Duration::from_mins(5),
+            disks: None,
         }
     }
 }
@@ -59,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) capacity: Capacity,
     pub(crate) lease_every: Duration,
     pub(crate) status_every: Duration,
+    pub(crate) disks: Option<PathBuf>,
 }
 
 /// The machines, made and unmade as Scaleway says. Cheap to clone; when the last clone is dropped, all power is cut.
@@ -90,6 +95,12 @@ impl Fleet {
     pub async fn new(options: Options) -> Result<Self, FleetError> {
         // The first of a process wins; another one was chosen on purpose.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        if let Some(dir) = &options.disks {
+            std::fs::create_dir_all(dir).map_err(|source| FleetError::Disks {
+                dir: dir.clone(),
+                source,
+            })?;
+        }
         let address = SocketAddr::from((RESERVATION, options.port));
         let taken = |source| FleetError::Port { address, source };
         let reserved = TcpListener::bind(address).await.map_err(taken)?;
@@ -101,6 +112,7 @@ impl Fleet {
                 capacity: options.capacity,
                 lease_every: options.lease_every,
                 status_every: options.status_every,
+                disks: options.disks,
             }),
             macs: Mutex::new(BTreeMap::new()),
             _port: reserved,
@@ -184,6 +196,7 @@ impl Fleet {
 async fn forget(macs: &mut BTreeMap<Id, Mac>, server: &Id) {
     if let Some(mut mac) = macs.remove(server) {
         mac.switch_off().await;
+        mac.machine.erase();
     }
 }
 

@@ -31,9 +31,9 @@ pub(crate) struct Identity {
     /// Whose it is: a machine that gets another name needs another identity.
     pub(crate) node_name: String,
     /// Where it is worth something.
-    server: String,
-    key_pem: Secret<String>,
-    certificate_pem: Option<String>,
+    pub(crate) server: String,
+    pub(crate) key_pem: Secret<String>,
+    pub(crate) certificate_pem: Option<String>,
 }
 
 /// The connection of the orders, without credentials of its own yet.
@@ -66,6 +66,7 @@ pub(crate) async fn obtain(machine: &Machine, join: &Join) -> Result<Client, Age
     if let Some(kept) = machine.disk().identity.as_mut() {
         kept.certificate_pem = Some(certificate.clone());
     }
+    machine.save();
     let auth = json!({
         "client-certificate-data": BASE64.encode(&certificate),
         "client-key-data": BASE64.encode(identity.key_pem.expose()),
@@ -90,6 +91,8 @@ fn kept(machine: &Machine, join: &Join, config: &Config) -> Result<Identity, Age
         certificate_pem: None,
     };
     disk.identity = Some(identity.clone());
+    drop(disk);
+    machine.save();
     Ok(identity)
 }
 

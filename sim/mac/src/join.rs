@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1 as core;
 use kube::config::Kubeconfig;
 use russet_telemetry::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The body of `POST /join`.
@@ -29,7 +29,7 @@ pub struct Join {
 }
 
 /// A taint, as the API has it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taint {
     /// Its key.
@@ -42,7 +42,7 @@ pub struct Taint {
 }
 
 /// The effects there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// New Pods stay away.
     NoSchedule,

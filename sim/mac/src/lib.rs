@@ -31,6 +31,7 @@
 
 mod agent;
 pub mod cli;
+mod disk;
 mod error;
 mod fleet;
 mod follow;

@@ -1,5 +1,6 @@
 //! One machine: what it is, and what is on its disk.
 
+use crate::disk;
 use crate::fleet::Settings;
 use crate::identity::Identity;
 use crate::join::Join;
@@ -64,16 +65,25 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(host: Host, settings: Arc<Settings>) -> Self {
+        let kept = settings.disks.as_deref().and_then(|dir| disk::load(dir, &host));
+        let (join, identity, labels) = match kept {
+            Some(kept) => (kept.join.map(Arc::new), kept.identity, kept.labels),
+            None => (None, None, BTreeSet::new()),
+        };
+        let (phase, message) = match &join {
+            Some(join) => (Phase::Joining, format!("started again as {}", join.node_name)),
+            None => (Phase::Idle, "installed, waiting for orders".to_owned()),
+        };
         Self {
             password: Secret::new(host.password.clone()),
             host,
             settings,
             disk: Mutex::new(Disk {
-                join: None,
-                identity: None,
-                labels: BTreeSet::new(),
-                phase: Phase::Idle,
-                message: "installed, waiting for orders".to_owned(),
+                join,
+                identity,
+                labels,
+                phase,
+                message,
             }),
             spoiled: Mutex::new(0),
             ordered: Notify::new(),
@@ -110,7 +120,24 @@ impl Machine {
             disk.message = format!("joining as {}", join.node_name);
             disk.join = Some(Arc::new(join));
         }
+        self.save();
         self.ordered.notify_one();
+    }
+
+    /// Keeps what is on the disk for the next start, where that is wanted.
+    pub(crate) fn save(&self) {
+        if let Some(dir) = &self.settings.disks
+            && let Err(error) = disk::save(dir, &self.host, &self.disk())
+        {
+            tracing::warn!(server = %self.host.server_id, %error, "the disk of a machine could not be written");
+        }
+    }
+
+    /// Nothing survives.
+    pub(crate) fn erase(&self) {
+        if let Some(dir) = &self.settings.disks {
+            disk::erase(dir, &self.host);
+        }
     }
 
     pub(crate) fn tell(&self, phase: Phase, message: impl Into<String>) {

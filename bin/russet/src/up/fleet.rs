@@ -116,6 +116,7 @@ pub(super) async fn emulate(
     let spec = Spec::new(MACS, &programs.macs, layout.log(MACS))
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
+        .args(["--disks".to_owned(), home.join("disks").display().to_string()])
         .restart(Restart::DEFAULT);
     supervisor
         .start(spec)
@@ -170,6 +171,8 @@ pub(super) async fn provide(
         ))
         .args([
             format!("--kubeconfig={}", kubeconfig.display()),
+            // A Pod knows its namespace; a process does not.
+            format!("--leader-election-namespace={NAMESPACE}"),
             format!("--metrics-bind-address={}", ports.socket(METRICS)),
             format!("--health-probe-bind-address={health}"),
         ])

@@ -1,6 +1,6 @@
 //! `sim-mac` as a process of its own, beside a `sim-scaleway`.
 
-use crate::harness::{idle, state, until};
+use crate::harness::{client, idle, orders, state, until};
 use russet_sim_scaleway::{Factor, Host, Minis, Options, Sim};
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -16,8 +16,13 @@ struct Program {
 
 impl Program {
     async fn start(scaleway: &str) -> Self {
+        Self::start_with(scaleway, &[]).await
+    }
+
+    async fn start_with(scaleway: &str, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sim-mac"))
             .args(["--scaleway", scaleway, "--port", "0"])
+            .args(args)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -107,4 +112,62 @@ async fn without_a_scaleway_the_program_says_so() {
         !output.status.success() && text.contains("is a sim-scaleway running there?"),
         "{text}"
     );
+}
+
+/// `russet up` that goes on after Ctrl-C would otherwise find its Macs alive at Scaleway and dead in the cluster.
+#[tokio::test]
+async fn a_program_that_starts_again_finds_its_machines_as_it_left_them_and_a_wiped_one_empty() {
+    let disks = tempfile::tempdir().unwrap();
+    let args = ["--disks", disks.path().to_str().unwrap()];
+    let sim = scaleway(None, 2).await;
+    let host = sim.handle().host("tuist-pool-1").unwrap();
+    let hash = async |program: &Program, host: &Host| {
+        let url = format!("http://{}:{}/state", host.address, program.port);
+        state(&url, host).await.map(|state| state.hash)
+    };
+    {
+        let mut program = Program::start_with(sim.url(), &args).await;
+        let url = format!("http://{}:{}/join", host.address, program.port);
+        let told = client()
+            .post(url)
+            .json(&orders(&host))
+            .basic_auth(&host.username, Some(&host.password));
+        assert_eq!(told.send().await.unwrap().status(), 202);
+        program.child.kill().await.unwrap();
+    }
+    let mut program = Program::start_with(sim.url(), &args).await;
+    until("it has its orders", || async {
+        hash(&program, &host).await.as_deref() == Some("0123abcd")
+    })
+    .await;
+    program.child.kill().await.unwrap();
+
+    let file = disks.path().join(format!("{}.json", host.server_id));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "it holds a key");
+    // Wiped while nobody emulated it.
+    let url = format!(
+        "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/reinstall",
+        sim.url(),
+        host.zone,
+        host.server_id
+    );
+    let wipe = client()
+        .post(url)
+        .header("x-auth-token", russet_sim_scaleway::DEFAULT_SECRET_KEY);
+    assert!(
+        wipe.json(&serde_json::json!({}))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
+    sim.handle().advance(Duration::from_hours(1));
+    let program = Program::start_with(sim.url(), &args).await;
+    let host = sim.handle().host("tuist-pool-1").unwrap();
+    until("it is empty", || async {
+        hash(&program, &host).await.as_deref() == Some("")
+    })
+    .await;
 }
