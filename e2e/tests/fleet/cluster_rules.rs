@@ -133,8 +133,8 @@ fn rule_c9_the_flags_of_clusterctl_are_known() {
 
 #[test]
 fn rule_c10_the_release_files_of_clusterctl_name_the_contract_of_the_crds() {
-    let dir =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../clusterctl/infrastructure-scaleway-applesilicon");
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../clusterctl/infrastructure-scaleway-applesilicon/v0.1.0");
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     let metadata: Value = serde_yaml_ng::from_str(&read("metadata.yaml")).unwrap();
     assert_eq!(metadata["apiVersion"], "clusterctl.cluster.x-k8s.io/v1alpha3");

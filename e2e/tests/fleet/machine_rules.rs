@@ -191,7 +191,10 @@ async fn rule_m10_without_an_owner_nothing_is_done() {
 #[tokio::test]
 async fn rule_m10_no_host_is_taken_before_the_cluster_is_provisioned() {
     let yard = yard("m10-cluster", 1).await;
-    // A Cluster whose infrastructure does not exist yet.
+    // An infrastructure that somebody else looks after, who is in no hurry.
+    let mut ours = yard.infra_cluster();
+    ours["metadata"]["annotations"] = json!({format!("{CORE}/managed-by"): "terraform"});
+    yard.apply(ours).await.unwrap();
     yard.apply(yard.core_cluster()).await.unwrap();
     yard.template("macos", json!({})).await.unwrap();
     yard.deployment("macos", "macos", 1).await.unwrap();
@@ -201,7 +204,11 @@ async fn rule_m10_no_host_is_taken_before_the_cluster_is_provisioned() {
     .await
     .unwrap();
     yard.all_pooled(1).await.unwrap();
-    yard.apply(yard.infra_cluster()).await.unwrap();
+    let ours_again = Patch::Merge(json!({"metadata": {"annotations": {format!("{CORE}/managed-by"): null}}}));
+    yard.infra_clusters()
+        .patch("fleet", &PatchParams::default(), &ours_again)
+        .await
+        .unwrap();
     yard.available("macos", 1).await.unwrap();
 }
 

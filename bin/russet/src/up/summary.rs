@@ -80,8 +80,7 @@ impl Summary {
             Fleet::LeftOut => row("Macs", "left out".to_owned()),
             Fleet::NotBuilt => row(
                 "Macs",
-                "left out: no capi-provider, sim-scaleway and sim-mac beside russet (cargo build --workspace --bins)"
-                    .to_owned(),
+                "left out: no capi-provider, sim-scaleway and sim-mac beside russet (make up builds them)".to_owned(),
             ),
         }
         let dir = self
