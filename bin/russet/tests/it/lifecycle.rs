@@ -93,7 +93,7 @@ async fn a_cluster_survives_everything_short_of_down() {
 
 async fn interrupted_half_way_it_leaves_no_process(sandbox: &Sandbox) {
     let output = sandbox.path().join("interrupted.log");
-    let mut child = sandbox.spawn(&["up"], &output);
+    let mut child = sandbox.spawn(&["up", "--no-fleet"], &output);
     let running = until("kube-apiserver to be starting", || {
         let status = sandbox.status();
         let found = status
@@ -115,7 +115,7 @@ async fn interrupted_half_way_it_leaves_no_process(sandbox: &Sandbox) {
 }
 
 fn comes_up_in_the_background(sandbox: &Sandbox) {
-    let ran = sandbox.run(&["up", "--detach"]).expect(0);
+    let ran = sandbox.run(&["up", "--detach", "--no-fleet"]).expect(0);
     for expected in [
         "Ready after",
         "API server",
@@ -289,7 +289,7 @@ fn logs_are_one_command_away(sandbox: &Sandbox) {
 async fn resumes_in_the_foreground(sandbox: &Sandbox) -> String {
     let output = sandbox.path().join("foreground.log");
     let began = Instant::now();
-    let mut child = sandbox.spawn(&["up"], &output);
+    let mut child = sandbox.spawn(&["up", "--no-fleet"], &output);
     until("up to be ready", || {
         if let Some(status) = child.try_wait().unwrap() {
             panic!("up ended ({status}):\n{}", text(&output));

@@ -11,5 +11,6 @@
 )]
 
 mod faults;
+mod fleet;
 mod lifecycle;
 mod sandbox;

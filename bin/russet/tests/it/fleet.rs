@@ -1,0 +1,96 @@
+//! The Macs of `up`: they come, they scale both ways, they are still there after a restart.
+
+use crate::sandbox::{Sandbox, processes, until, until_gone};
+use russet::status::document::{Document, Fleet, Health};
+use rustix::process::Signal;
+
+const MACS: &str = "machinedeployment/macos";
+
+/// The programs of the fleet lie beside ours after a build of the workspace.
+fn is_built() -> bool {
+    let russet = std::path::Path::new(env!("CARGO_BIN_EXE_russet"));
+    ["capi-provider", "sim-scaleway", "sim-mac"]
+        .iter()
+        .all(|name| russet.with_file_name(name).is_file())
+}
+
+fn fleet(document: &Document) -> Fleet {
+    let cluster = document.cluster.clone();
+    cluster.and_then(|cluster| cluster.fleet).unwrap_or_default()
+}
+
+async fn until_free(sandbox: &Sandbox, macs: usize, pooled: usize) {
+    until(&format!("{macs} Macs and {pooled} free minis"), || {
+        let status = sandbox.status();
+        let serving = fleet(&status).macs.iter().filter(|mac| mac.ready).count();
+        let free = status.account.as_ref().map_or(0, |account| account.pooled_ready);
+        if (serving, fleet(&status).macs.len(), free) == (macs, macs, pooled) {
+            Ok(())
+        } else {
+            Err(format!("{serving} serve, {free} free: {:?}", fleet(&status)))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
+    assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["up", "--detach", "--pool", "2", "--macs", "1"]).expect(0);
+    assert!(ran.stdout.contains("1 serve, emulated"), "{}", ran.stdout);
+    let status = sandbox.status();
+    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let account = status.account.as_ref().unwrap();
+    assert_eq!((account.servers, account.pooled, account.emulated), (2, 1, true));
+    assert!(account.per_hour_micro_eur > 0);
+    assert_eq!(status.cluster.as_ref().unwrap().nodes.ready, 1);
+
+    let scale = |replicas: &str| {
+        let replicas = format!("--replicas={replicas}");
+        sandbox
+            .run(&["kubectl", "scale", MACS, "--namespace=russet-system", &replicas])
+            .expect(0);
+    };
+    scale("2");
+    until_free(&sandbox, 2, 0).await;
+    scale("1");
+    until_free(&sandbox, 1, 1).await;
+
+    let before = fleet(&sandbox.status()).macs;
+    let running = processes(&sandbox.status());
+    running.first().unwrap().signal(Signal::KILL);
+    until_gone(&running).await;
+    let ran = sandbox.run(&["up", "--detach", "--pool", "2", "--macs", "1"]).expect(0);
+    assert!(
+        ran.stderr.contains("provider chart (helm)      unchanged"),
+        "{}",
+        ran.stderr
+    );
+    let after = fleet(&sandbox.status()).macs;
+    let hosts = |macs: &[russet::status::document::Mac]| -> Vec<Option<String>> {
+        macs.iter().map(|mac| mac.server_id.clone()).collect()
+    };
+    assert_eq!(hosts(&after), hosts(&before), "the same Mac on the same host");
+    // Only a Mac that was started again renews its Lease.
+    let lease = |sandbox: &Sandbox| {
+        let name = format!("lease/{}", after.first().unwrap().name);
+        sandbox
+            .run(&[
+                "kubectl",
+                "get",
+                &name,
+                "--namespace=kube-node-lease",
+                "--output=jsonpath={.spec.renewTime}",
+            ])
+            .expect(0)
+            .stdout
+    };
+    let renewed = lease(&sandbox);
+    until("the Mac to renew its Lease", || {
+        let now = lease(&sandbox);
+        if now == renewed { Err(now) } else { Ok(()) }
+    })
+    .await;
+    sandbox.run(&["down"]).expect(0);
+}
