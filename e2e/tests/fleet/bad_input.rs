@@ -1,9 +1,11 @@
 //! Bad input: each a condition with a reason and a sentence that says what to do, healed when the cause goes.
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_e2e::fleet::{Fleet, Yard};
-use russet_sim_scaleway::{Act, Fault};
+use russet_sim_scaleway::{DEFAULT_ACCESS_KEY, DEFAULT_SECRET_KEY, Deed, Id, Minis, PermissionSet};
 use serde_json::{Value, json};
 
 /// Reason and message of the condition that says what a machine waits for.
@@ -74,25 +76,84 @@ async fn a_zone_without_macs_is_told_as_scaleway_told_it() {
 }
 
 #[tokio::test]
-async fn an_expired_key_and_a_quota_are_told_and_heal() {
-    // A fleet of its own: the faults would hit the neighbours.
+async fn minis_of_another_project_are_never_taken() {
+    let yard = Fleet::shared().await.unwrap().yard("project", 0).await.unwrap();
+    let handle = yard.fleet.sim.handle();
+    let project: Id = "0b5c0a3e-0000-4000-a000-00000000beef".parse().unwrap();
+    let theirs = Deed::AddProject {
+        id: project.clone(),
+        name: "theirs".to_owned(),
+        organization_id: None,
+    };
+    handle.perform(theirs).unwrap();
+    let minis = Minis {
+        name: format!("{}mini", yard.pool),
+        project_id: Some(project),
+        ..Minis::default()
+    };
+    handle.add_minis(minis).unwrap();
+    told(&yard, json!({}), "NoAvailableHost", "order one and name it").await;
+    yard.stock(1).unwrap();
+    yard.available("macos", 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_malformed_fleet_key_is_named_and_heals_when_it_goes() {
+    let yard = Fleet::shared().await.unwrap().yard("secret", 1).await.unwrap();
+    // Fleet keys are in the secrets namespace, which is the default one here.
+    let secrets: Api<Secret> = Api::namespaced(yard.client.clone(), "default");
+    let name = format!("{}-ssh", yard.namespace);
+    let broken: Secret = serde_json::from_value(json!({
+        "metadata": {"name": name}, "stringData": {"id_ed25519": "not a key", "id_ed25519.pub": "neither"},
+    }))
+    .unwrap();
+    secrets.create(&PostParams::default(), &broken).await.unwrap();
+    let spec = json!({"fleetName": yard.namespace});
+    told(&yard, spec, "SSHKeyUnavailable", "ssh-keygen -t ed25519").await;
+    yard.all_pooled(1).await.unwrap();
+    secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+    touch(&yard).await;
+    yard.available("macos", 1).await.unwrap();
+}
+
+/// What is tried seldom is tried at once when the object is touched.
+async fn touch(yard: &Yard<'_>) {
+    let name = yard.only_mac().await.unwrap().name_any();
+    let touched = Patch::Merge(json!({"metadata": {"annotations": {"test": "touched"}}}));
+    yard.macs()
+        .patch(&name, &PatchParams::default(), &touched)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_key_and_a_missing_right_are_told_and_heal() {
+    // A fleet of its own: these would hit the neighbours.
     let fleet = Fleet::start(&[]).await.unwrap();
-    let yard = fleet.yard("key", 1).await.unwrap();
     let handle = fleet.sim.handle();
-    handle.inject(Fault::new("GET", "/apple-silicon/**", Act::Status(401)).for_ever());
-    yard.cluster().await.unwrap();
-    yard.template("macos", json!({})).await.unwrap();
-    yard.deployment("macos", "macos", 1).await.unwrap();
-    let mac = yard.mac_until("trouble", |mac| trouble(mac).is_some()).await.unwrap();
-    let (reason, message) = trouble(&mac).unwrap();
-    assert!(
-        message.contains("key") || message.contains("credential"),
-        "{reason}: {message}"
-    );
-    handle.clear_faults();
-    // What is tried seldom is tried at once when the object is touched.
-    let touch = Patch::Merge(json!({"metadata": {"annotations": {"test": "touched"}}}));
-    let name = kube::ResourceExt::name_any(&yard.only_mac().await.unwrap());
-    yard.macs().patch(&name, &PatchParams::default(), &touch).await.unwrap();
+    let key = |sets: &[PermissionSet]| Deed::AddKey {
+        access_key: DEFAULT_ACCESS_KEY.to_owned(),
+        secret_key: DEFAULT_SECRET_KEY.to_owned(),
+        organization_id: None,
+        projects: None,
+        permission_sets: sets.iter().copied().collect(),
+        expires_at: None,
+    };
+    let enough = [
+        PermissionSet::AppleSiliconFullAccess,
+        PermissionSet::SshKeysFullAccess,
+        PermissionSet::ProjectReadOnly,
+    ];
+    let expire = Deed::ExpireKey {
+        access_key: DEFAULT_ACCESS_KEY.to_owned(),
+    };
+    handle.perform(expire).unwrap();
+    let yard = fleet.yard("key", 2).await.unwrap();
+    told(&yard, json!({}), "Unauthenticated", "key").await;
+    handle.perform(key(&[PermissionSet::ProjectReadOnly])).unwrap();
+    touch(&yard).await;
+    wait_for(&yard, "PermissionDenied", "AppleSilicon").await;
+    handle.perform(key(&enough)).unwrap();
+    touch(&yard).await;
     yard.available("macos", 1).await.unwrap();
 }
