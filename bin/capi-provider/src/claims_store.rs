@@ -25,7 +25,7 @@ use crate::claims::{Claimed, Claims, Holder};
 
 /// Label value by which claims are told from other Leases of the namespace.
 const COMPONENT: &str = "mac-claim";
-const SERVER: &str = "scaleway.tuist.dev/server-id";
+pub(crate) const SERVER: &str = "scaleway.tuist.dev/server-id";
 const CLAIM: &str = "scaleway.tuist.dev/claim-id";
 const NAMESPACE: &str = "scaleway.tuist.dev/machine-namespace";
 const NAME: &str = "scaleway.tuist.dev/machine-name";
@@ -58,7 +58,7 @@ pub enum Taken {
     Exists,
 }
 
-fn selector() -> String {
+pub(crate) fn selector() -> String {
     format!("{}={COMPONENT}", labels::APP_COMPONENT)
 }
 
@@ -79,6 +79,11 @@ impl ClaimStore {
     pub fn copy(&self) -> Option<impl std::ops::Deref<Target = Claims> + '_> {
         let copy = self.read();
         copy.filled.then(|| CopyGuard(copy))
+    }
+
+    /// The objects themselves.
+    pub(crate) fn api(&self) -> &Api<Lease> {
+        &self.api
     }
 
     /// The claims as they are, past the copy.
@@ -206,7 +211,7 @@ impl Backoff for Pause {
     fn reset(&mut self) {}
 }
 
-fn render(server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
+pub(crate) fn render(server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     Lease {
         metadata: ObjectMeta {

@@ -113,7 +113,8 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
     pub call_flight_time: Duration,
 
-    /// Beginning of the names of orphans that may be wiped and put back into a pool. Not done yet: all are only reported.
+    /// Beginning of the names of orphans that are wiped and put back into the pool of --default-adopt-pool-prefix. Only names that no
+    /// other cluster of the project gives to its machines. Empty: orphans are only reported.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -183,7 +184,7 @@ pub struct Settings {
     pub zones: Vec<Zone>,
     /// How often orphans are looked for.
     pub orphan_interval: Duration,
-    /// Orphans of names that begin like this should be put back; this release only reports them.
+    /// Orphans of names that begin like this are put back into the default pool.
     pub reclaim_prefix: Option<String>,
     /// How hosts are set up.
     pub bootstrap: BootstrapArgs,

@@ -57,6 +57,7 @@ pub mod names;
 pub mod orphan_report;
 pub mod orphans;
 pub mod provider;
+pub mod reclaim;
 pub mod registry;
 pub mod rollout;
 pub mod rules;

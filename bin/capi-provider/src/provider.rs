@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
-use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -19,6 +18,7 @@ use crate::inventory::{Inventories, Polling};
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
+use crate::reclaim::Reclaimer;
 use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
 use crate::spend::Budget;
@@ -145,12 +145,6 @@ fn build(
         services,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
-    if let Some(prefix) = &settings.reclaim_prefix {
-        warn!(
-            prefix,
-            "orphans are only reported by this release; --orphan-reclaim-claim-name-prefix has no effect"
-        );
-    }
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),
@@ -171,7 +165,22 @@ fn build(
         registry.clone(),
         metrics.clone(),
     );
+    let may_reclaim = settings.effects == Effects::Real;
+    let reclaim = settings.reclaim_prefix.clone().zip(settings.default_pool.clone());
+    let reclaimer = reclaim.filter(|_| may_reclaim).map(|(prefix, pool)| Reclaimer {
+        prefix,
+        pool,
+        client: manager.client(),
+        scope: manager.config().scope.clone(),
+        claims: claims.clone(),
+        inventories: inventories.clone(),
+        project: config.project.clone(),
+        rules: settings.rules.clone(),
+        call_timeout: config.attempt_timeout,
+        metrics: metrics.clone(),
+    });
     let report = Report {
+        reclaimer,
         client: manager.client(),
         scope: manager.config().scope.clone(),
         claims: claims.clone(),
