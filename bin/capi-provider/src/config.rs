@@ -340,6 +340,8 @@ mod tests {
             "tartkubelet-max-pods",
             "bootstrap-reboot-after",
             "bootstrap-max-attempts",
+            "tartkubelet-max-update-attempts",
+            "tartkubelet-terminal-retry-after",
             "machine-max-concurrent-reconciles",
             "fleet-spread-deployment",
             "fleet-spread-namespace",

@@ -22,10 +22,11 @@ mod news;
 mod reconcile;
 mod rest;
 mod status;
+mod update;
 mod view;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -88,6 +89,8 @@ pub struct Parts {
     pub metrics: ProviderMetrics,
     /// How long things may take.
     pub rules: Rules,
+    /// How careful hosts are brought up to date.
+    pub rollout: crate::rollout::Policy,
     /// The pool of machines that name none.
     pub default_pool: Option<PoolPrefix>,
     /// What hosts may cost.
@@ -117,6 +120,10 @@ struct Context {
     machines: Cache<capi::Machine>,
     clusters: Cache<capi::Cluster>,
     nodes: Cache<capi::Node>,
+    /// All of ours, for plans that are made for a fleet as a whole.
+    fleet: Cache<Mac>,
+    /// Held while a plan is made and what it says is begun.
+    planning: Mutex<()>,
     memory: Memory,
 }
 
@@ -154,6 +161,7 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
         found.iter().map(reference).collect()
     });
+    let fleet = runner.watches(&selection(parts.watch_filter.as_deref()), |_: &Mac| Vec::new());
     parts.registry.connect(runner.handle());
     let client = manager.client();
     let context = Context {
@@ -163,6 +171,8 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         machines,
         clusters,
         nodes,
+        fleet,
+        planning: Mutex::default(),
         memory: Memory::default(),
         parts,
     };

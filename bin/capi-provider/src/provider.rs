@@ -211,6 +211,7 @@ fn build(
             registry,
             metrics,
             rules: settings.rules.clone(),
+            rollout: settings.bootstrap.rollout.policy(),
             default_pool: settings.default_pool.clone(),
             budget,
             effects: settings.effects,

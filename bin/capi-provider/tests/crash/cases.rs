@@ -1,12 +1,11 @@
 //! One machine, from its creation to its deletion, with one thing going wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use russet_e2e::TestCluster;
 
-use crate::interleaved;
 use crate::life::{Fate, How, Life, Place};
 use crate::replica::Replica;
 use crate::world::{World, cluster};
@@ -21,7 +20,7 @@ enum Then {
     Deletes,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Case {
     number: usize,
     fate: Fate,
@@ -51,9 +50,9 @@ async fn record(cluster: &TestCluster) -> Result<Recorded> {
 }
 
 /// Plays one case; says what was struck.
-async fn play(cluster: &TestCluster, case: Case) -> Result<Option<String>> {
+async fn play(cluster: &TestCluster, case: &Case) -> Result<Option<String>> {
     let world = World::new(cluster, &format!("case-{}", case.number), 2).await?;
-    let mut replica = Replica::start(&world, Life::new(Some(case.fate))).await?;
+    let mut replica = Replica::start(&world, Life::new(Some(case.fate.clone()))).await?;
     let struck = std::sync::Arc::clone(&replica.life);
     let name = world.add_machine(0).await?;
     let died = tokio::select! {
@@ -107,25 +106,29 @@ fn hows(place: Place, index: usize, label: &str) -> Vec<How> {
 
 fn cases(recorded: &Recorded) -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut counts = [0; 2];
-    for (position, (place, label)) in recorded.log.iter().enumerate() {
-        let index = counts[*place as usize];
-        counts[*place as usize] += 1;
-        for how in hows(*place, index, label) {
-            let fate = Fate {
-                place: *place,
-                index,
-                how,
-            };
+    let mut counts: BTreeMap<&(Place, String), usize> = BTreeMap::new();
+    for (position, call) in recorded.log.iter().enumerate() {
+        let (place, label) = call;
+        let count = counts.entry(call).or_default();
+        for how in hows(*place, *count, label) {
             let mut add = |then| {
-                let number = cases.len();
-                cases.push(Case { number, fate, then });
+                cases.push(Case {
+                    number: cases.len(),
+                    fate: Fate {
+                        place: *place,
+                        label: Some(label.clone()),
+                        index: *count,
+                        how,
+                    },
+                    then,
+                });
             };
             add(Then::Waits);
             if position < recorded.serving && matches!(how, How::DieAfter | How::DieWhile) {
                 add(Then::Deletes);
             }
         }
+        *count += 1;
     }
     cases
 }
@@ -139,8 +142,8 @@ async fn a_provider_killed_at_any_call_leaves_nothing_leaked_doubled_or_unwiped(
     let planned = cases.len();
     let single = futures::stream::iter(cases)
         .map(async |case| {
-            let struck = play(cluster, case).await;
-            struck.map(|struck| (case, struck)).with_context(|| format!("{case:?}"))
+            let struck = play(cluster, &case).await.with_context(|| format!("{case:?}"))?;
+            anyhow::Ok((case, struck))
         })
         .buffer_unordered(AT_ONCE);
     let played: Vec<_> = single.collect().await;
@@ -161,7 +164,7 @@ async fn a_provider_killed_at_any_call_leaves_nothing_leaked_doubled_or_unwiped(
         failures.len(),
         failures.join("\n\n")
     );
-    // Small differences in timing move the last indices; what matters is that each kind of call was struck.
+    // A call more or less of some kind is a matter of timing; that each kind was struck is not.
     ensure!(missed * 10 <= planned, "{missed} of {planned} cases met no fate");
     let kinds: BTreeSet<&(Place, String)> = recorded.log.iter().collect();
     for (place, label) in kinds {
@@ -183,5 +186,5 @@ async fn a_provider_killed_at_any_call_leaves_nothing_leaked_doubled_or_unwiped(
             "{label} was never late"
         );
     }
-    interleaved::all(cluster).await
+    Ok(())
 }

@@ -11,7 +11,7 @@ use russet_e2e::wait::{self, Look};
 
 use crate::life::{Fate, How, Life, Place};
 use crate::replica::Replica;
-use crate::world::{PATIENCE, World};
+use crate::world::{PATIENCE, World, cluster};
 
 /// How many are played, and from which seed on: more for a long run by night.
 const COUNT: &str = "RUSSET_CRASH_INTERLEAVINGS";
@@ -25,7 +25,9 @@ fn number(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-pub(crate) async fn all(cluster: &TestCluster) -> Result<()> {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_providers_that_both_believe_they_lead_leak_double_and_wipe_nothing() -> Result<()> {
+    let cluster = cluster().await?;
     let first = number(SEED, 6);
     futures::stream::iter(first..first + number(COUNT, 10))
         .map(async |seed| play(cluster, seed).await.with_context(|| format!("{SEED}={seed}")))
@@ -49,6 +51,7 @@ fn fate(dice: &mut StdRng) -> Fate {
     ][dice.random_range(0..5)];
     Fate {
         place,
+        label: None,
         index: dice.random_range(0..25),
         how,
     }
@@ -66,6 +69,7 @@ async fn hold(world: &World, life: Arc<Life>, next: u64) -> Result<()> {
 }
 
 async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
+    let begun = std::time::Instant::now();
     let mut dice = StdRng::seed_from_u64(seed);
     let hosts = dice.random_range(1..=2);
     let world = World::new(cluster, &format!("pair-{seed}"), hosts).await?;
@@ -106,6 +110,7 @@ async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
         ended = hold(&world, Arc::clone(&one), seed ^ 1) => panic!("a provider ended: {ended:?}"),
         ended = hold(&world, Arc::clone(&two), seed ^ 2) => panic!("a provider ended: {ended:?}"),
     }
+    println!("{SEED}={seed}: {:?}", begun.elapsed());
     world.sim.stop().await?;
     Ok(())
 }

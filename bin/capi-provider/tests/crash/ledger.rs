@@ -21,6 +21,7 @@ struct State {
     /// Machines somebody wants deleted.
     deleted: BTreeSet<String>,
     knocks: usize,
+    updates: Vec<(String, String)>,
     wrongs: Vec<String>,
 }
 
@@ -47,6 +48,17 @@ impl Ledger {
 
     pub(crate) fn is_deleted(&self, machine: &str) -> bool {
         self.state.lock().unwrap().deleted.contains(machine)
+    }
+
+    /// A host that serves is brought to this configuration.
+    pub(crate) fn updates(&self, machine: &str, hash: &str) {
+        let update = (machine.to_owned(), hash.to_owned());
+        self.state.lock().unwrap().updates.push(update);
+    }
+
+    /// All updates, in order.
+    pub(crate) fn updated(&self) -> Vec<(String, String)> {
+        self.state.lock().unwrap().updates.clone()
     }
 
     /// A set-up stands at the door of a host.

@@ -39,9 +39,12 @@ pub(crate) enum How {
 }
 
 /// The call at which something happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
     pub(crate) place: Place,
+    /// Only calls of this kind count; none: all do.
+    pub(crate) label: Option<String>,
+    /// Which of them.
     pub(crate) index: usize,
     pub(crate) how: How,
 }
@@ -49,7 +52,7 @@ pub(crate) struct Fate {
 /// One provider's life.
 pub(crate) struct Life {
     fate: Option<Fate>,
-    counts: [AtomicUsize; 2],
+    count: AtomicUsize,
     log: Mutex<Vec<(Place, String)>>,
     struck: Mutex<Option<String>>,
     dead: CancellationToken,
@@ -69,7 +72,7 @@ impl Life {
     fn make(fate: Option<Fate>, haste: Option<Mutex<StdRng>>) -> Arc<Self> {
         Arc::new(Self {
             fate,
-            counts: Default::default(),
+            count: AtomicUsize::new(0),
             log: Mutex::default(),
             struck: Mutex::default(),
             dead: CancellationToken::new(),
@@ -79,9 +82,14 @@ impl Life {
 
     /// What happens to this call.
     pub(crate) fn meet(&self, place: Place, label: &str) -> Option<How> {
-        let index = self.counts[place as usize].fetch_add(1, Ordering::SeqCst);
         self.log.lock().unwrap().push((place, label.to_owned()));
-        let fate = self.fate.filter(|fate| fate.place == place && fate.index == index)?;
+        let fate = self
+            .fate
+            .as_ref()
+            .filter(|fate| fate.place == place && fate.label.as_ref().is_none_or(|wanted| wanted == label))?;
+        if self.count.fetch_add(1, Ordering::SeqCst) != fate.index {
+            return None;
+        }
         *self.struck.lock().unwrap() = Some(label.to_owned());
         Some(fate.how)
     }

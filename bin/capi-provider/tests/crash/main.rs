@@ -28,4 +28,5 @@ mod life;
 mod reclaim;
 mod replica;
 mod stories;
+mod updates;
 mod world;

@@ -1,6 +1,6 @@
 //! A provider of these tests: whole, in this process, with a life that can end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,10 +8,12 @@ use clap::Parser as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use russet_capi_provider::bootstrap::{Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Progress, Services};
+use russet_capi_provider::bootstrap::{
+    Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Kind, Progress, Services,
+};
 use russet_capi_provider::config::{Cli, Settings};
 use russet_capi_provider::provider::{self, ABOUT, Outside};
 use russet_controller::{Config as ControllerConfig, Manager};
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gate::{self, Open};
 use crate::ledger::Ledger;
 use crate::life::{Cut, Life};
-use crate::world::World;
+use crate::world::{BROKEN, World};
 
 /// Times that keep the proportions of the real ones.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
@@ -68,6 +70,7 @@ impl Replica {
         let mut settings = Settings::from_args(cli.provider, cli.bootstrap)?;
         settings.rules.send_within = SEND_WITHIN;
         settings.rules.flight = FLIGHT;
+        settings.rules.rejoin_after = world.rejoin_after;
         let config = ControllerConfig::from_args(cli.common, || format!("replica-{:x}", rand::random::<u64>()))?;
         let mut manager = Manager::new(ABOUT, config).await?;
         if !world.elect {
@@ -82,6 +85,7 @@ impl Replica {
             ledger: Arc::clone(&world.ledger),
             client: world.client.clone(),
             doors: world.doors.subscribe(),
+            wanted: Arc::clone(&world.wanted),
         };
         let outside = Outside {
             scaleway,
@@ -146,11 +150,12 @@ struct Setter {
     ledger: Arc<Ledger>,
     client: Client,
     doors: watch::Receiver<bool>,
+    wanted: Arc<Mutex<String>>,
 }
 
 impl Bootstrapper for Setter {
     fn desired(&self, _: &HostFacts) -> HostConfigHash {
-        HostConfigHash::new("one")
+        HostConfigHash::new(self.wanted.lock().unwrap().clone())
     }
 
     fn run(&self, job: Job, _: Progress, _: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>> {
@@ -178,10 +183,22 @@ impl Bootstrapper for Setter {
                 "spec": {"providerID": job.provider_id},
             }))
             .map_err(|_| failed("no Node"))?;
-            match Api::<Node>::all(client).create(&PostParams::default(), &node).await {
+            if job.kind == Kind::Update {
+                ledger.updates(&job.machine.name, job.hash.as_str());
+            }
+            if job.hash.as_str() == BROKEN {
+                return Err(failed("this configuration works nowhere"));
+            }
+            let nodes: Api<Node> = Api::all(client);
+            match nodes.create(&PostParams::default(), &node).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
                 other => drop(other.map_err(|error| failed(&error.to_string()))?),
             }
+            let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            nodes
+                .patch_status(&job.node_name, &PatchParams::default(), &Patch::Merge(&ready))
+                .await
+                .map_err(|error| failed(&error.to_string()))?;
             Ok(Done::default())
         })
     }

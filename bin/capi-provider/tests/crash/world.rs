@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -25,6 +25,8 @@ use tokio::sync::{OnceCell, watch};
 use crate::ledger::{Ledger, POOL};
 
 const CORE: &str = "cluster.x-k8s.io";
+/// A configuration that no host can be brought to.
+pub(crate) const BROKEN: &str = "broken";
 /// A lost call has to be waited for, and all cases run at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -74,6 +76,10 @@ pub(crate) struct World {
     pub(crate) flags: Vec<String>,
     /// Whether providers take the Lease first, as they do in production.
     pub(crate) elect: bool,
+    /// How long a Node may be missing.
+    pub(crate) rejoin_after: Duration,
+    /// What hosts should be set up with.
+    pub(crate) wanted: Arc<Mutex<String>>,
     /// Hosts let nobody in while this is false.
     pub(crate) doors: watch::Sender<bool>,
     servers: BTreeSet<String>,
@@ -106,6 +112,8 @@ impl World {
             client: cluster.client().await?,
             flags: Vec::new(),
             elect: false,
+            rejoin_after: Duration::from_mins(2),
+            wanted: Arc::new(Mutex::new("one".to_owned())),
             doors: watch::channel(true).0,
             servers: ids(&sim.handle().servers()),
             sim,
@@ -192,7 +200,7 @@ impl World {
     }
 
     /// By a watch: a hundred cases that look again and again would keep the API server busy with nothing else.
-    async fn until(&self, what: &str, name: &str, holds: impl Fn(Option<&Mac>) -> bool) -> Result<()> {
+    pub(crate) async fn until(&self, what: &str, name: &str, holds: impl Fn(Option<&Mac>) -> bool) -> Result<()> {
         let reached = await_condition(self.macs(), name, |mac: Option<&Mac>| holds(mac));
         match tokio::time::timeout(PATIENCE, reached).await {
             Ok(reached) => Ok(drop(reached?)),
