@@ -4,7 +4,7 @@
 //! `leaseDurationSeconds` stays empty, and only whoever has the claim, or the report of dead claims, removes it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
@@ -35,6 +35,7 @@ const NAME: &str = "scaleway.tuist.dev/machine-name";
 pub struct ClaimStore {
     api: Api<Lease>,
     copy: Arc<RwLock<Copy>>,
+    freed: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
 }
 
 impl std::fmt::Debug for ClaimStore {
@@ -72,7 +73,13 @@ impl ClaimStore {
         Self {
             api: Api::namespaced(client, namespace),
             copy: Arc::default(),
+            freed: Arc::default(),
         }
+    }
+
+    /// Calls this whenever a claim is gone: its host may be free. Only the first counts.
+    pub fn when_freed(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.freed.set(Box::new(call));
     }
 
     /// The copy, once it was filled; hold it for a decision only.
@@ -164,6 +171,9 @@ impl ClaimStore {
                 Ok(Some(Event::Delete(lease))) => {
                     if let Some((server, claim)) = parse(&lease) {
                         self.change(|claims| claims.remove(&server, &claim.id));
+                    }
+                    if let Some(freed) = self.freed.get() {
+                        freed();
                     }
                 }
                 Err(error) => {

@@ -18,7 +18,6 @@ use crate::cluster::ClusterArgs;
 use crate::egress::EgressArgs;
 use crate::identity::IdentityArgs;
 use crate::machine::Effects;
-use crate::rollout::RolloutArgs;
 use crate::rules::Rules;
 use crate::runner_token::RunnerTokenArgs;
 
@@ -58,9 +57,6 @@ pub struct Cli {
     /// Where runner tokens come from.
     #[command(flatten)]
     pub github: RunnerTokenArgs,
-    /// How changes spread over a fleet.
-    #[command(flatten)]
-    pub rollout: RolloutArgs,
 }
 
 /// Flags of the provider itself.

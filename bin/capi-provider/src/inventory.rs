@@ -137,6 +137,16 @@ impl Inventories {
         self.ask(zone).write().waiting.insert(key.clone());
     }
 
+    /// A host may be free that was not, although it looks the same: whoever waits for one looks again.
+    pub fn wake_waiting(&self) {
+        for (_, cell) in self.all() {
+            let waiting = std::mem::take(&mut cell.write().waiting);
+            for key in waiting {
+                self.0.registry.wake(&key);
+            }
+        }
+    }
+
     /// A host as a call just showed it.
     pub fn observe(&self, zone: &Zone, server: &Server) {
         let host = Host::from(server);

@@ -50,6 +50,7 @@ pub mod images;
 pub mod inventory;
 pub mod journal;
 pub mod kubeconfig;
+pub mod leftovers;
 pub mod machine;
 pub mod machine_ref;
 pub mod metrics;

@@ -50,6 +50,7 @@ use crate::spend::Budget;
 use credentials::Secrets;
 pub use error::Error;
 use memory::Memory;
+pub(crate) use view::key_group;
 
 /// The kind, under a name that fits in a line.
 type Mac = ScalewayAppleSiliconMachine;
@@ -163,6 +164,8 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
     });
     let fleet = runner.watches(&selection(parts.watch_filter.as_deref()), |_: &Mac| Vec::new());
     parts.registry.connect(runner.handle());
+    let inventories = parts.inventories.clone();
+    parts.claims.when_freed(move || inventories.wake_waiting());
     let client = manager.client();
     let context = Context {
         recorder: Recorder::new(client.clone(), MANAGER.to_owned().into()),

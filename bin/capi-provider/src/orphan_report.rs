@@ -16,6 +16,7 @@ use crate::claims_store::ClaimStore;
 use crate::host::Inventory;
 use crate::inventory::Inventories;
 use crate::journal::Journal;
+use crate::leftovers::{Known, Leftovers};
 use crate::machine::Effects;
 use crate::metrics::ProviderMetrics;
 use crate::orphans::{Orphan, Owner, Watch, Why, dead_claims, find};
@@ -52,6 +53,8 @@ pub struct Report {
     pub effects: Effects,
     /// Who puts orphans back into a pool; none: they are only reported.
     pub reclaimer: Option<Reclaimer>,
+    /// Who looks for everything else.
+    pub leftovers: Leftovers,
 }
 
 impl std::fmt::Debug for Report {
@@ -68,6 +71,7 @@ struct Remembered {
     hosts: Watch,
     claims: Watch,
     told: BTreeSet<Orphan>,
+    leftovers: Known,
 }
 
 impl Report {
@@ -155,6 +159,7 @@ impl Report {
         });
         let orphans = remembered.hosts.update(found, now, self.patience);
         self.tell(&orphans, &zones, &mut remembered.told);
+        self.leftovers.look(&mut remembered.leftovers, now).await?;
         match &self.reclaimer {
             Some(reclaimer) => reclaimer.work(&orphans, &zones).await,
             None => Ok(0),

@@ -15,6 +15,7 @@ use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
 use crate::identity::{self, Identities, IdentityArgs, ServingNames};
 use crate::inventory::{Inventories, Polling};
+use crate::leftovers::Leftovers;
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
@@ -165,22 +166,20 @@ fn build(
         registry.clone(),
         metrics.clone(),
     );
-    let may_reclaim = settings.effects == Effects::Real;
-    let reclaim = settings.reclaim_prefix.clone().zip(settings.default_pool.clone());
-    let reclaimer = reclaim.filter(|_| may_reclaim).map(|(prefix, pool)| Reclaimer {
-        prefix,
-        pool,
+    let leftovers = Leftovers {
         client: manager.client(),
+        scaleway: scaleway.clone(),
         scope: manager.config().scope.clone(),
-        claims: claims.clone(),
-        inventories: inventories.clone(),
-        project: config.project.clone(),
-        rules: settings.rules.clone(),
-        call_timeout: config.attempt_timeout,
+        egress_namespace: companions
+            .map(|companions| &companions.egress)
+            .filter(|egress| !egress.proxy_group.is_empty())
+            .map(|egress| egress.namespace.clone()),
         metrics: metrics.clone(),
-    });
+        patience: settings.rules.flight,
+    };
     let report = Report {
-        reclaimer,
+        reclaimer: reclaimer(manager, settings, &config, &claims, &inventories, &metrics),
+        leftovers,
         client: manager.client(),
         scope: manager.config().scope.clone(),
         claims: claims.clone(),
@@ -232,6 +231,30 @@ fn build(
         components.extend(companions.components(manager, settings));
     }
     Ok(components)
+}
+
+/// Who puts orphans back into the default pool, if the flags want that.
+fn reclaimer(
+    manager: &Manager,
+    settings: &Settings,
+    config: &Config,
+    claims: &ClaimStore,
+    inventories: &Inventories,
+    metrics: &ProviderMetrics,
+) -> Option<Reclaimer> {
+    let (prefix, pool) = settings.reclaim_prefix.clone().zip(settings.default_pool.clone())?;
+    (settings.effects == Effects::Real).then(|| Reclaimer {
+        prefix,
+        pool,
+        client: manager.client(),
+        scope: manager.config().scope.clone(),
+        claims: claims.clone(),
+        inventories: inventories.clone(),
+        project: config.project.clone(),
+        rules: settings.rules.clone(),
+        call_timeout: config.attempt_timeout,
+        metrics: metrics.clone(),
+    })
 }
 
 /// A component that cannot fail.

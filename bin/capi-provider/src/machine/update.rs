@@ -72,6 +72,11 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
     }
 }
 
+/// Whether a machine is of the same fleet.
+fn is_mate(mac: &Mac, other: &Mac) -> bool {
+    mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
+}
+
 impl Context {
     /// Sees to the configuration of a host that serves, and to its Node.
     pub(super) async fn keep_up_to_date(&self, mac: &Mac, machine: &Machine) -> Result<Kept, Error> {
@@ -135,7 +140,7 @@ impl Context {
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hosts: Vec<Host> = self
             .fleet
-            .filter(|other| self.is_mate(mac, other))
+            .filter(|other| is_mate(mac, other))
             .iter()
             .map(|other| self.rollout_host(other))
             .collect();
@@ -151,13 +156,8 @@ impl Context {
         (verdict, plan.wake)
     }
 
-    /// Whether a machine is of the same fleet.
-    fn is_mate(&self, mac: &Mac, other: &Mac) -> bool {
-        mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
-    }
-
     fn wake_fleet(&self, mac: &Mac) {
-        for other in self.fleet.filter(|other| self.is_mate(mac, other)) {
+        for other in self.fleet.filter(|other| is_mate(mac, other)) {
             self.parts.registry.wake(&key(&other));
         }
     }

@@ -64,9 +64,7 @@ pub(crate) async fn open(life: Arc<Life>, ledger: Arc<Ledger>, upstream: &str) -
 /// What a call is about, without ids. None: it belongs to the shared poll, whose order is nobody's.
 fn label(call: &Call) -> Option<String> {
     let path = call.path.split('?').next().unwrap_or_default();
-    let Some((_, server)) = path.split_once("/servers/") else {
-        return None;
-    };
+    let (_, server) = path.split_once("/servers/")?;
     let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let what = match (body["name"].as_str(), server.split_once('/')) {
         (Some(name), _) if name.starts_with("tuist-claim-pending-") => "mark",

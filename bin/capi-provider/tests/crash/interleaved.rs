@@ -69,7 +69,6 @@ async fn hold(world: &World, life: Arc<Life>, next: u64) -> Result<()> {
 }
 
 async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
-    let begun = std::time::Instant::now();
     let mut dice = StdRng::seed_from_u64(seed);
     let hosts = dice.random_range(1..=2);
     let world = World::new(cluster, &format!("pair-{seed}"), hosts).await?;
@@ -110,7 +109,6 @@ async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
         ended = hold(&world, Arc::clone(&one), seed ^ 1) => panic!("a provider ended: {ended:?}"),
         ended = hold(&world, Arc::clone(&two), seed ^ 2) => panic!("a provider ended: {ended:?}"),
     }
-    println!("{SEED}={seed}: {:?}", begun.elapsed());
     world.sim.stop().await?;
     Ok(())
 }

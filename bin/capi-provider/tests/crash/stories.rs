@@ -6,7 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use russet_api::ScalewayAppleSiliconMachine as Mac;
+use russet_api::conditions;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_capi_provider::flight::{Answer, HostCall};
 use russet_capi_provider::inventory::Inventories;
@@ -180,4 +183,74 @@ async fn a_leader_that_is_replaced_in_mid_bootstrap_is_followed_by_one_that_fini
         world.ledger.knocks()
     );
     second.kill().await
+}
+
+/// A host went back to its pool, its claim was dropped a moment later, and whoever waited for a host heard of the first only.
+#[tokio::test]
+async fn a_machine_that_waits_is_served_when_the_claim_of_the_host_before_it_is_dropped() -> Result<()> {
+    let world = World::new(cluster().await?, "queue", 1).await?;
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let first = world.add_machine(0).await?;
+    world.until_ready(&first).await?;
+    let second = world.add_machine(1).await?;
+    let waits = |mac: Option<&Mac>| {
+        let status = mac.and_then(|mac| mac.status.clone()).unwrap_or_default();
+        conditions::find(&status.conditions, "Provisioned")
+            .is_some_and(|condition| condition.reason.as_deref() == Some("NoAvailableHost"))
+    };
+    world.until("waiting", &second, waits).await?;
+    world.delete_machine(&first).await?;
+    world.until_gone(&first).await?;
+    // Without being told it looks again after a minute.
+    let soon = Duration::from_secs(45);
+    tokio::time::timeout(soon, world.until_ready(&second))
+        .await
+        .context("nobody told it")??;
+    replica.kill().await
+}
+
+/// Whatever a machine leaves behind when somebody removes its finalizer by force is reported, and nothing of a machine that is there.
+#[tokio::test]
+async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result<()> {
+    let world = World::new(cluster().await?, "leftovers", 1).await?;
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let name = world.add_machine(0).await?;
+    world.until_ready(&name).await?;
+    let secret: KubeSecret = serde_json::from_value(json!({
+        "metadata": {
+            "name": "gone-bootstrap",
+            "labels": {"tuist.dev/managed-by": "capi-scaleway-applesilicon"},
+            "ownerReferences": [{
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": "ScalewayAppleSiliconMachine",
+                "name": "gone", "uid": "00000000-0000-0000-0000-000000000001",
+            }],
+        },
+    }))?;
+    let secrets: Api<KubeSecret> = Api::namespaced(world.client.clone(), &world.namespace);
+    secrets.create(&PostParams::default(), &secret).await?;
+    let scaleway = world.scaleway()?;
+    let public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5o0ckfLFHEyRXrjMNYNwDbLuXzFKOxX6FsyXTbYmyN";
+    scaleway
+        .create_ssh_key("gone", &format!("{public} tuist-capi-gone"))
+        .await?;
+    let count = |kind: &str| replica.metric(&["scaleway_orphans{", kind]);
+    wait::until("both to be reported", PATIENCE, || async {
+        let found = (count("credential_secret"), count("ssh_key"));
+        Ok(if found == (Some(1.0), Some(1.0)) {
+            Look::Done(())
+        } else {
+            Look::not_yet(found)
+        })
+    })
+    .await?;
+    ensure!(
+        count("signing_request") == Some(0.0) && count("egress_service") == Some(0.0),
+        "nothing else is"
+    );
+    secrets.delete("gone-bootstrap", &DeleteParams::default()).await?;
+    wait::until_true("the count to fall", PATIENCE, || async {
+        Ok(count("credential_secret") == Some(0.0))
+    })
+    .await?;
+    replica.kill().await
 }

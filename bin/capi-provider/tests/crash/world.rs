@@ -18,7 +18,9 @@ use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_e2e::wait::{self, Look};
 use russet_e2e::{Extras, TestCluster, crds};
-use russet_sim_scaleway::{Delays, Factor, Minis, Options, Settings, Sim};
+use russet_sim_scaleway::{
+    DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Delays, Factor, Minis, Options, Settings, Sim,
+};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, watch};
 
@@ -129,6 +131,18 @@ impl World {
         Ok(world)
     }
 
+    /// A client of the emulator, past every gate.
+    pub(crate) fn scaleway(&self) -> Result<russet_scaleway::Client> {
+        let project = DEFAULT_PROJECT.to_string().parse()?;
+        let key = russet_telemetry::Secret::from(DEFAULT_SECRET_KEY);
+        let mut config = russet_scaleway::Config::new(DEFAULT_ACCESS_KEY, key, project, self.sim.url())?;
+        config.proxy = russet_scaleway::config::Proxy::Never;
+        Ok(russet_scaleway::Client::new(
+            &config,
+            russet_scaleway::Context::default(),
+        )?)
+    }
+
     /// More hosts, somewhere else.
     pub(crate) fn add_minis(&mut self, minis: Minis) -> Result<()> {
         self.sim.handle().add_minis(minis)?;
@@ -187,7 +201,10 @@ impl World {
         self.ledger.deletes(name);
         match self.macs().delete(name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            other => Ok(drop(other?)),
+            other => {
+                other?;
+                Ok(())
+            }
         }
     }
 
@@ -202,14 +219,13 @@ impl World {
     /// By a watch: a hundred cases that look again and again would keep the API server busy with nothing else.
     pub(crate) async fn until(&self, what: &str, name: &str, holds: impl Fn(Option<&Mac>) -> bool) -> Result<()> {
         let reached = await_condition(self.macs(), name, |mac: Option<&Mac>| holds(mac));
-        match tokio::time::timeout(PATIENCE, reached).await {
-            Ok(reached) => Ok(drop(reached?)),
-            Err(_) => {
-                let mac = self.macs().get_opt(name).await?;
-                let seen = mac.map(|mac| (mac.metadata.finalizers.clone(), mac.status));
-                bail!("waited {PATIENCE:?} for {name} to be {what}; last seen: {seen:?}")
-            }
+        if let Ok(reached) = tokio::time::timeout(PATIENCE, reached).await {
+            reached?;
+            return Ok(());
         }
+        let mac = self.macs().get_opt(name).await?;
+        let seen = mac.map(|mac| (mac.metadata.finalizers.clone(), mac.status));
+        bail!("waited {PATIENCE:?} for {name} to be {what}; last seen: {seen:?}")
     }
 
     /// How many machines serve.

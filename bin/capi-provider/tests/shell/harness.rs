@@ -57,6 +57,11 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         ),
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
+        rule(
+            "certificates.k8s.io",
+            &["certificatesigningrequests"],
+            &["get", "list", "watch", "delete"],
+        ),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
