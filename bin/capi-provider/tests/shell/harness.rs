@@ -52,6 +52,9 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
                 "scalewayapplesiliconmachines",
                 "scalewayapplesiliconmachines/status",
                 "scalewayapplesiliconmachines/finalizers",
+                "scalewayapplesiliconclusters",
+                "scalewayapplesiliconclusters/status",
+                "scalewayapplesiliconclusters/finalizers",
             ],
             &["get", "list", "watch", "update", "patch"],
         ),
@@ -73,6 +76,10 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         .identity("capi-provider")
         .everywhere(everywhere)
         .here(here)
+        .in_namespace(
+            "kube-system",
+            vec![rule("", &["secrets"], &["create", "get", "update", "delete"])],
+        )
         .grant()
         .await
 }
