@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 use crate::ledger::Ledger;
 use crate::life::{How, Life, Place};
 
-/// How much later a call arrives whose sender is dead.
-const LATE: Duration = Duration::from_millis(700);
+/// How much later a call arrives whose sender is dead: within the time that calls may be in flight, and late enough for a follower
+/// that did not wait to have done everything by then.
+const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 struct Gate {
