@@ -4,7 +4,7 @@
 //! `leaseDurationSeconds` stays empty, and only whoever has the claim, or the report of dead claims, removes it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
@@ -25,7 +25,7 @@ use crate::claims::{Claimed, Claims, Holder};
 
 /// Label value by which claims are told from other Leases of the namespace.
 const COMPONENT: &str = "mac-claim";
-const SERVER: &str = "scaleway.tuist.dev/server-id";
+pub(crate) const SERVER: &str = "scaleway.tuist.dev/server-id";
 const CLAIM: &str = "scaleway.tuist.dev/claim-id";
 const NAMESPACE: &str = "scaleway.tuist.dev/machine-namespace";
 const NAME: &str = "scaleway.tuist.dev/machine-name";
@@ -35,6 +35,7 @@ const NAME: &str = "scaleway.tuist.dev/machine-name";
 pub struct ClaimStore {
     api: Api<Lease>,
     copy: Arc<RwLock<Copy>>,
+    freed: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
 }
 
 impl std::fmt::Debug for ClaimStore {
@@ -58,7 +59,7 @@ pub enum Taken {
     Exists,
 }
 
-fn selector() -> String {
+pub(crate) fn selector() -> String {
     format!("{}={COMPONENT}", labels::APP_COMPONENT)
 }
 
@@ -72,13 +73,24 @@ impl ClaimStore {
         Self {
             api: Api::namespaced(client, namespace),
             copy: Arc::default(),
+            freed: Arc::default(),
         }
+    }
+
+    /// Calls this whenever a claim is gone: its host may be free. Only the first counts.
+    pub fn when_freed(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.freed.set(Box::new(call));
     }
 
     /// The copy, once it was filled; hold it for a decision only.
     pub fn copy(&self) -> Option<impl std::ops::Deref<Target = Claims> + '_> {
         let copy = self.read();
         copy.filled.then(|| CopyGuard(copy))
+    }
+
+    /// The objects themselves.
+    pub(crate) fn api(&self) -> &Api<Lease> {
+        &self.api
     }
 
     /// The claims as they are, past the copy.
@@ -160,6 +172,9 @@ impl ClaimStore {
                     if let Some((server, claim)) = parse(&lease) {
                         self.change(|claims| claims.remove(&server, &claim.id));
                     }
+                    if let Some(freed) = self.freed.get() {
+                        freed();
+                    }
                 }
                 Err(error) => {
                     warn!(%error, "cannot watch the claims, trying again");
@@ -206,7 +221,7 @@ impl Backoff for Pause {
     fn reset(&mut self) {}
 }
 
-fn render(server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
+pub(crate) fn render(server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     Lease {
         metadata: ObjectMeta {

@@ -18,7 +18,6 @@ use crate::cluster::ClusterArgs;
 use crate::egress::EgressArgs;
 use crate::identity::IdentityArgs;
 use crate::machine::Effects;
-use crate::rollout::RolloutArgs;
 use crate::rules::Rules;
 use crate::runner_token::RunnerTokenArgs;
 
@@ -58,9 +57,6 @@ pub struct Cli {
     /// Where runner tokens come from.
     #[command(flatten)]
     pub github: RunnerTokenArgs,
-    /// How changes spread over a fleet.
-    #[command(flatten)]
-    pub rollout: RolloutArgs,
 }
 
 /// Flags of the provider itself.
@@ -113,7 +109,8 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
     pub call_flight_time: Duration,
 
-    /// Beginning of the names of orphans that may be wiped and put back into a pool. Not done yet: all are only reported.
+    /// Beginning of the names of orphans that are wiped and put back into the pool of --default-adopt-pool-prefix. Only names that no
+    /// other cluster of the project gives to its machines. Empty: orphans are only reported.
     #[arg(
         long,
         value_name = "PREFIX",
@@ -183,7 +180,7 @@ pub struct Settings {
     pub zones: Vec<Zone>,
     /// How often orphans are looked for.
     pub orphan_interval: Duration,
-    /// Orphans of names that begin like this should be put back; this release only reports them.
+    /// Orphans of names that begin like this are put back into the default pool.
     pub reclaim_prefix: Option<String>,
     /// How hosts are set up.
     pub bootstrap: BootstrapArgs,
@@ -339,6 +336,8 @@ mod tests {
             "tartkubelet-max-pods",
             "bootstrap-reboot-after",
             "bootstrap-max-attempts",
+            "tartkubelet-max-update-attempts",
+            "tartkubelet-terminal-retry-after",
             "machine-max-concurrent-reconciles",
             "fleet-spread-deployment",
             "fleet-spread-namespace",

@@ -239,6 +239,17 @@ pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
     }
 }
 
+/// Decides about a host that belongs to nobody and is given back under a claim of its own. Its record is kept with the claim.
+pub fn reclaim(journal: &Journal, seen: &Seen<'_>) -> Decision {
+    if let Some(until) = journal.in_flight_until(seen.rules.flight, seen.now) {
+        return Decision::Rest(Situation::CallInFlight { until });
+    }
+    match &journal.work {
+        Work::Release(release) => release::go_on(journal, release, seen),
+        _ => Decision::drop_claim(&journal.server, &journal.id),
+    }
+}
+
 fn go_on(machine: &Machine, journal: &Journal, seen: &Seen<'_>) -> Decision {
     match &journal.work {
         Work::Claim(claim) if machine.standing.deleting => release::undo_claim(machine, journal, claim, seen),

@@ -15,13 +15,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
 use russet_scaleway::apple_silicon::Server;
-use russet_scaleway::{Client, Error};
+use russet_scaleway::{Client, Error, Kind};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::warn;
 
-use crate::host::{Host, Image, Inventory};
+use crate::flight::{Answer, HostCall};
+use crate::host::{Host, Image, Inventory, Sight};
 use crate::metrics::ProviderMetrics;
 use crate::registry::{Key, Registry};
 use crate::spend::Budget;
@@ -134,6 +137,16 @@ impl Inventories {
         self.ask(zone).write().waiting.insert(key.clone());
     }
 
+    /// A host may be free that was not, although it looks the same: whoever waits for one looks again.
+    pub fn wake_waiting(&self) {
+        for (_, cell) in self.all() {
+            let waiting = std::mem::take(&mut cell.write().waiting);
+            for key in waiting {
+                self.0.registry.wake(&key);
+            }
+        }
+    }
+
     /// A host as a call just showed it.
     pub fn observe(&self, zone: &Zone, server: &Server) {
         let host = Host::from(server);
@@ -141,6 +154,52 @@ impl Inventories {
         let mut state = cell.write();
         put(&mut state.inventory, &host);
         state.observed.insert(host.id.clone(), (Instant::now(), host));
+    }
+
+    /// Reads one host. That it is gone is believed only on good evidence: Scaleway answers "permission denied" for hosts that
+    /// do not exist any more, and also for keys that lost a right.
+    pub async fn see(&self, zone: &Zone, id: &ServerId) -> Result<(Sight, Option<Server>), Error> {
+        match self.0.scaleway.get_mac(zone, id).await {
+            Ok(server) => {
+                self.observe(zone, &server);
+                Ok((Sight::There(Box::new(Host::from(&server))), Some(server)))
+            }
+            Err(error) if matches!(error.kind, Kind::NotFound { .. }) => Ok((Sight::Gone, None)),
+            Err(error) if error.may_mean_gone() => {
+                self.refresh(zone).await?;
+                let cell = self.ask(zone);
+                let state = cell.read();
+                match state.inventory() {
+                    Some(inventory) if inventory.get(id).is_none() => Ok((Sight::Gone, None)),
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes one call, once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
+    pub async fn send(&self, zone: &Zone, server: &ServerId, call: &HostCall, send_by: Timestamp) -> Answer {
+        let scaleway = &self.0.scaleway;
+        let exchange = async {
+            match call {
+                HostCall::Rename { to } => scaleway.rename_mac(zone, server, to).await,
+                HostCall::Reinstall { image } => scaleway.reinstall_mac(zone, server, image.as_ref()).await,
+                HostCall::Reboot => scaleway.reboot_mac(zone, server).await,
+            }
+        };
+        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
+        match tokio::time::timeout(left, exchange).await {
+            Ok(Ok(answer)) => {
+                self.observe(zone, &answer);
+                Answer::Done(answer.status)
+            }
+            Ok(Err(error)) => {
+                warn!(%server, %error, "Scaleway did not do as asked");
+                Answer::of_error(&error)
+            }
+            Err(_) => Answer::Unknown,
+        }
     }
 
     /// Reads one zone now.

@@ -22,10 +22,11 @@ mod news;
 mod reconcile;
 mod rest;
 mod status;
+mod update;
 mod view;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -49,6 +50,7 @@ use crate::spend::Budget;
 use credentials::Secrets;
 pub use error::Error;
 use memory::Memory;
+pub(crate) use view::key_group;
 
 /// The kind, under a name that fits in a line.
 type Mac = ScalewayAppleSiliconMachine;
@@ -88,6 +90,8 @@ pub struct Parts {
     pub metrics: ProviderMetrics,
     /// How long things may take.
     pub rules: Rules,
+    /// How careful hosts are brought up to date.
+    pub rollout: crate::rollout::Policy,
     /// The pool of machines that name none.
     pub default_pool: Option<PoolPrefix>,
     /// What hosts may cost.
@@ -117,6 +121,10 @@ struct Context {
     machines: Cache<capi::Machine>,
     clusters: Cache<capi::Cluster>,
     nodes: Cache<capi::Node>,
+    /// All of ours, for plans that are made for a fleet as a whole.
+    fleet: Cache<Mac>,
+    /// Held while a plan is made and what it says is begun.
+    planning: Mutex<()>,
     memory: Memory,
 }
 
@@ -154,7 +162,10 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
         found.iter().map(reference).collect()
     });
+    let fleet = runner.watches(&selection(parts.watch_filter.as_deref()), |_: &Mac| Vec::new());
     parts.registry.connect(runner.handle());
+    let inventories = parts.inventories.clone();
+    parts.claims.when_freed(move || inventories.wake_waiting());
     let client = manager.client();
     let context = Context {
         recorder: Recorder::new(client.clone(), MANAGER.to_owned().into()),
@@ -163,6 +174,8 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         machines,
         clusters,
         nodes,
+        fleet,
+        planning: Mutex::default(),
         memory: Memory::default(),
         parts,
     };

@@ -27,13 +27,12 @@ async fn main() -> ExitCode {
         cluster,
         egress,
         github,
-        rollout,
     } = cli;
     // A dry run writes nothing, the Lease included.
     common.leader_elect &= !provider.dry_run;
     let shown = serde_json::json!({
         "provider": &provider, "bootstrap": &bootstrap, "host": &host,
-        "identity": &identity, "cluster": &cluster, "egress": &egress, "github": &github, "rollout": &rollout,
+        "identity": &identity, "cluster": &cluster, "egress": &egress, "github": &github,
     });
     let companions = Companions {
         identity,

@@ -35,6 +35,11 @@ struct OrphanLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HostLabels {
     zone: String,
     r#type: String,
@@ -70,6 +75,7 @@ pub struct ProviderMetrics {
     shown: Arc<Mutex<HashMap<Key, MachinePhase>>>,
     orphans: Family<OrphanLabels, Gauge>,
     reclaimed: Counter,
+    leftovers: Family<KindLabels, Gauge>,
     hosts: Family<HostLabels, Gauge>,
     stock: Family<TypeLabels, Gauge>,
     spend: Gauge<f64, AtomicU64>,
@@ -100,6 +106,11 @@ impl ProviderMetrics {
                 "scaleway_orphan_servers_reclaimed_total",
                 "Orphans that were wiped and put back into a pool",
                 Counter::default(),
+            ),
+            leftovers: metrics.register(
+                "scaleway_orphans",
+                "What machines that are gone have left behind besides hosts",
+                Family::default(),
             ),
             hosts: metrics.register(
                 "russet_macs",
@@ -236,6 +247,12 @@ impl ProviderMetrics {
                 .get_or_create(&labels)
                 .set(counts.get(&why).copied().unwrap_or_default());
         }
+    }
+
+    /// What is left behind of a kind.
+    pub fn leftovers(&self, kind: &'static str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.leftovers.get_or_create(&KindLabels { kind }).set(count);
     }
 
     /// An orphan was put back into a pool.

@@ -16,10 +16,15 @@ use crate::claims_store::ClaimStore;
 use crate::host::Inventory;
 use crate::inventory::Inventories;
 use crate::journal::Journal;
+use crate::leftovers::{Known, Leftovers};
 use crate::machine::Effects;
 use crate::metrics::ProviderMetrics;
 use crate::orphans::{Orphan, Owner, Watch, Why, dead_claims, find};
+use crate::reclaim::Reclaimer;
 use crate::registry::{Key, Registry};
+
+/// How often orphans that are on their way are seen to.
+const RECLAIM_EVERY: Duration = Duration::from_secs(10);
 
 /// What the report works with.
 #[derive(Clone)]
@@ -46,6 +51,10 @@ pub struct Report {
     pub patience: Duration,
     /// Whether dead claims are removed.
     pub effects: Effects,
+    /// Who puts orphans back into a pool; none: they are only reported.
+    pub reclaimer: Option<Reclaimer>,
+    /// Who looks for everything else.
+    pub leftovers: Leftovers,
 }
 
 impl std::fmt::Debug for Report {
@@ -62,6 +71,7 @@ struct Remembered {
     hosts: Watch,
     claims: Watch,
     told: BTreeSet<Orphan>,
+    leftovers: Known,
 }
 
 impl Report {
@@ -73,18 +83,23 @@ impl Report {
                 () = stop.cancelled() => return,
                 looked = self.look(&mut remembered) => looked,
             };
-            if let Err(error) = looked {
-                warn!(%error, "orphans could not be looked for, trying again");
-            }
             // Twice per interval, so that what counts only after a while is told within one.
+            let mut pause = self.interval / 2;
+            match looked {
+                // A host that is being wiped should not be out of the pool for longer than that takes.
+                Ok(reclaiming) if reclaiming > 0 => pause = pause.min(RECLAIM_EVERY),
+                Ok(_) => {}
+                Err(error) => warn!(%error, "orphans could not be looked for, trying again"),
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.interval / 2) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    async fn look(&self, remembered: &mut Remembered) -> Result<(), kube::Error> {
+    /// One look; how many orphans are on their way into a pool after it.
+    async fn look(&self, remembered: &mut Remembered) -> Result<usize, kube::Error> {
         // Claims first: a machine that takes one between the two reads is in the second.
         let claims = self.claims.live().await?;
         let mut machines = Vec::new();
@@ -144,7 +159,11 @@ impl Report {
         });
         let orphans = remembered.hosts.update(found, now, self.patience);
         self.tell(&orphans, &zones, &mut remembered.told);
-        Ok(())
+        self.leftovers.look(&mut remembered.leftovers, now).await?;
+        match &self.reclaimer {
+            Some(reclaimer) => reclaimer.work(&orphans, &zones).await,
+            None => Ok(0),
+        }
     }
 
     fn tell(&self, orphans: &[Orphan], zones: &BTreeMap<ServerId, Zone>, told: &mut BTreeSet<Orphan>) {
@@ -168,7 +187,7 @@ impl Report {
 }
 
 /// A machine, as far as it matters here.
-fn owner(mac: &ScalewayAppleSiliconMachine) -> Owner {
+pub(crate) fn owner(mac: &ScalewayAppleSiliconMachine) -> Owner {
     let status = mac.status.clone().unwrap_or_default();
     let journal = status.intent.as_ref().and_then(|intent| Journal::try_from(intent).ok());
     let provider = mac.spec.provider_id().ok().flatten().map(|id| id.server().clone());

@@ -15,6 +15,9 @@ use crate::host::Inventory;
 use crate::journal::later;
 use crate::names::{CLAIM_MARKER, RELEASE_MARKER, is_pooled};
 
+/// Holder of the claims under which orphans are put back into a pool; no machine has such a uid.
+pub const RECLAIMER: &str = "orphan-reclaim";
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
@@ -104,6 +107,10 @@ pub fn find(
     let mut found = Vec::new();
     for host in inventory.hosts.iter().filter(|host| host.project == *project) {
         let holder = claims.get(&host.id).map(|claim| &claim.holder);
+        // Somebody sees to it already.
+        if holder.is_some_and(|holder| holder.uid == RECLAIMER) {
+            continue;
+        }
         let owner = owners.iter().find(|owner| match holder {
             Some(holder) => owner.uid == holder.uid,
             None => owner.servers.contains(&host.id),
@@ -125,7 +132,8 @@ pub fn find(
             name: host.name.clone(),
         });
     }
-    for (server, _) in claims.iter().filter(|(server, _)| inventory.get(server).is_none()) {
+    let machines = claims.iter().filter(|(_, claim)| claim.holder.uid != RECLAIMER);
+    for (server, _) in machines.filter(|(server, _)| inventory.get(server).is_none()) {
         found.push(Orphan {
             server: server.clone(),
             why: Why::ClaimWithoutHost,
@@ -143,6 +151,7 @@ pub fn find(
 pub fn dead_claims(claims: &Claims, owners: &[Owner]) -> Vec<Orphan> {
     claims
         .iter()
+        .filter(|(_, claim)| claim.holder.uid != RECLAIMER)
         .filter(|(_, claim)| !owners.iter().any(|owner| owner.uid == claim.holder.uid))
         .map(|(server, claim)| Orphan {
             server: server.clone(),
@@ -150,6 +159,12 @@ pub fn dead_claims(claims: &Claims, owners: &[Owner]) -> Vec<Orphan> {
             name: claim.id.clone(),
         })
         .collect()
+}
+
+/// Whether an orphan may be wiped and put back: nobody knows it, and its name begins as those of our machines do. One that bears
+/// a marker is on its way in some other cluster, for all we know.
+pub fn may_reclaim(orphan: &Orphan, prefix: &str) -> bool {
+    orphan.why == Why::Unknown && !prefix.is_empty() && orphan.name.starts_with(prefix)
 }
 
 /// Findings and since when they are there.

@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
-use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -16,9 +15,11 @@ use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
 use crate::identity::{self, Identities, IdentityArgs, ServingNames};
 use crate::inventory::{Inventories, Polling};
+use crate::leftovers::Leftovers;
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
+use crate::reclaim::Reclaimer;
 use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
 use crate::spend::Budget;
@@ -145,12 +146,6 @@ fn build(
         services,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
-    if let Some(prefix) = &settings.reclaim_prefix {
-        warn!(
-            prefix,
-            "orphans are only reported by this release; --orphan-reclaim-claim-name-prefix has no effect"
-        );
-    }
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),
@@ -171,7 +166,20 @@ fn build(
         registry.clone(),
         metrics.clone(),
     );
+    let leftovers = Leftovers {
+        client: manager.client(),
+        scaleway: scaleway.clone(),
+        scope: manager.config().scope.clone(),
+        egress_namespace: companions
+            .map(|companions| &companions.egress)
+            .filter(|egress| !egress.proxy_group.is_empty())
+            .map(|egress| egress.namespace.clone()),
+        metrics: metrics.clone(),
+        patience: settings.rules.flight,
+    };
     let report = Report {
+        reclaimer: reclaimer(manager, settings, &config, &claims, &inventories, &metrics),
+        leftovers,
         client: manager.client(),
         scope: manager.config().scope.clone(),
         claims: claims.clone(),
@@ -202,6 +210,7 @@ fn build(
             registry,
             metrics,
             rules: settings.rules.clone(),
+            rollout: settings.bootstrap.rollout.policy(),
             default_pool: settings.default_pool.clone(),
             budget,
             effects: settings.effects,
@@ -222,6 +231,30 @@ fn build(
         components.extend(companions.components(manager, settings));
     }
     Ok(components)
+}
+
+/// Who puts orphans back into the default pool, if the flags want that.
+fn reclaimer(
+    manager: &Manager,
+    settings: &Settings,
+    config: &Config,
+    claims: &ClaimStore,
+    inventories: &Inventories,
+    metrics: &ProviderMetrics,
+) -> Option<Reclaimer> {
+    let (prefix, pool) = settings.reclaim_prefix.clone().zip(settings.default_pool.clone())?;
+    (settings.effects == Effects::Real).then(|| Reclaimer {
+        prefix,
+        pool,
+        client: manager.client(),
+        scope: manager.config().scope.clone(),
+        claims: claims.clone(),
+        inventories: inventories.clone(),
+        project: config.project.clone(),
+        rules: settings.rules.clone(),
+        call_timeout: config.attempt_timeout,
+        metrics: metrics.clone(),
+    })
 }
 
 /// A component that cannot fail.

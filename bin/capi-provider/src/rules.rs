@@ -19,6 +19,8 @@ pub struct Rules {
     pub reboot_after: u32,
     /// Failed bootstraps before the host is given back and another taken. Zero: never.
     pub give_back_after: u32,
+    /// How long the Node of a host that is set up may be missing before the host is asked to join again.
+    pub rejoin_after: Duration,
 }
 
 impl Default for Rules {
@@ -30,6 +32,7 @@ impl Default for Rules {
             min_wipe: Duration::from_secs(30),
             reboot_after: 3,
             give_back_after: 8,
+            rejoin_after: Duration::from_mins(2),
         }
     }
 }

@@ -161,6 +161,14 @@ impl Manager {
         self.authority.as_deref()
     }
 
+    /// The same process behind another client, for whoever has to stand between it and the API server. Such a client is
+    /// not fenced.
+    #[must_use]
+    pub fn with_client(mut self, client: Client) -> Self {
+        self.client = client;
+        self
+    }
+
     /// The client for everything: it refuses writes while we do not lead.
     pub fn client(&self) -> Client {
         self.client.clone()

@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum};
 use russet_controller::duration;
 use serde::Serialize;
 
+use crate::rollout::RolloutArgs;
+
 /// How hosts are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,4 +44,9 @@ pub struct BootstrapArgs {
     /// Hosts that are set up at once.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub max_concurrent_bootstraps: u16,
+
+    /// How hosts that serve are brought up to date.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub rollout: RolloutArgs,
 }

@@ -150,6 +150,15 @@ impl Pool {
         Seat::Full
     }
 
+    /// Whether something runs for this machine, or ran and was not written down yet.
+    pub fn is_busy(&self, uid: &str) -> bool {
+        let state = self.lock();
+        matches!(
+            state.places.get(uid).map(|place| &place.what),
+            Some(What::Running { .. } | What::Ended(_))
+        )
+    }
+
     /// Begins, unless something is under way for this machine.
     pub fn start(&self, uid: &str, key: &Key, server: &ServerId, steps: Vec<Step>, work: Work) {
         let mut state = self.lock();

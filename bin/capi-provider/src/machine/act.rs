@@ -224,7 +224,7 @@ impl Context {
         Ok(())
     }
 
-    async fn fetch_credentials(
+    pub(super) async fn fetch_credentials(
         &self,
         mac: &Mac,
         machine: &Machine,

@@ -82,7 +82,7 @@ impl Context {
 
     async fn start(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<Outcome, Error> {
         let steps = mac.status.clone().unwrap_or_default().steps;
-        let work = self.work(mac, machine, host);
+        let work = self.work(mac, machine, host, Kind::First);
         self.parts
             .pool
             .start(&machine.holder.uid, &key(mac), &host.id, steps, work);
@@ -94,16 +94,18 @@ impl Context {
     }
 
     /// Preparation and set-up, as one piece of work for the pool.
-    fn work(&self, mac: &Mac, machine: &Machine, host: &Host) -> Work {
+    pub(super) fn work(&self, mac: &Mac, machine: &Machine, host: &Host, kind: Kind) -> Work {
+        let hash = self.parts.bootstrapper.desired(&facts(mac));
+        self.memory.started(&machine.holder.uid, hash.as_str());
         let reader = self.reader(mac.clone(), host.id.clone());
         let (services, bootstrapper) = (self.parts.services.clone(), Arc::clone(&self.parts.bootstrapper));
         let (mac, machine, host) = (mac.clone(), machine.clone(), host.clone());
         Box::new(move |progress, stop| {
             Box::pin(async move {
                 let credentials = reader.await?;
-                let hash = bootstrapper.desired(&facts(&mac));
                 let prepared = prepare(&services, &mac, &machine, &host, credentials).await;
                 let job = Job {
+                    kind,
                     hash,
                     ..prepared.map_err(Trouble::Preparation)?
                 };
@@ -146,7 +148,7 @@ impl Context {
         let mut draft = Draft::start(mac);
         draft.status.steps = steps;
         draft.status.bootstrap_attempts = None;
-        draft.status.host_config_hash = Some(self.parts.bootstrapper.desired(&facts(mac)).as_str().to_owned());
+        draft.status.host_config_hash = self.memory.last_started(&machine.holder.uid);
         draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
         draft.condition(Condition::new(types::BOOTSTRAPPED, true, reasons::READY));
         self.write_draft(mac, draft).await?;

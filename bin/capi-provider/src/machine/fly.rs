@@ -2,9 +2,7 @@
 
 use jiff::Timestamp;
 use russet_api::events::apple_silicon as events;
-use russet_api::values::ServerId;
 use russet_controller::Outcome;
-use russet_scaleway::apple_silicon::Server;
 use tracing::{info, warn};
 
 use super::reconcile::NOW;
@@ -12,7 +10,7 @@ use super::status::Draft;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
 use crate::decide::Machine;
-use crate::flight::{Answer, Ask, Flight, HostCall, Plan};
+use crate::flight::{Ask, Flight, Plan};
 use crate::journal::{Journal, Step, Work, later};
 
 impl Context {
@@ -54,7 +52,11 @@ impl Context {
                     flight.got(sight.ok().map(|(sight, _)| sight).as_ref(), Timestamp::now());
                 }
                 Ask::Send(server, call) => {
-                    let answer = self.send(machine, &server, &call, send_by).await;
+                    let answer = self
+                        .parts
+                        .inventories
+                        .send(&machine.zone, &server, &call, send_by)
+                        .await;
                     info!(%server, ?call, ?answer, "called Scaleway");
                     flight.answered(&answer, Timestamp::now());
                 }
@@ -70,32 +72,6 @@ impl Context {
         }
         self.tell_step(mac, machine, step, &work, begins).await;
         Ok(NOW)
-    }
-
-    /// Sends a call once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
-    async fn send(&self, machine: &Machine, server: &ServerId, call: &HostCall, send_by: Timestamp) -> Answer {
-        let (zone, scaleway) = (&machine.zone, &self.parts.scaleway);
-        let exchange = async {
-            match call {
-                HostCall::Rename { to } => scaleway.rename_mac(zone, server, to).await,
-                HostCall::Reinstall { image } => scaleway.reinstall_mac(zone, server, image.as_ref()).await,
-                HostCall::Reboot => scaleway.reboot_mac(zone, server).await,
-            }
-        };
-        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
-        match tokio::time::timeout(left, exchange).await {
-            Ok(Ok(answer)) => self.done(machine, &answer),
-            Ok(Err(error)) => {
-                warn!(%server, %error, "Scaleway did not do as asked");
-                Answer::of_error(&error)
-            }
-            Err(_) => Answer::Unknown,
-        }
-    }
-
-    fn done(&self, machine: &Machine, server: &Server) -> Answer {
-        self.parts.inventories.observe(&machine.zone, server);
-        Answer::Done(server.status.clone())
     }
 
     /// Writes what became of an attempt, unless another attempt is stored by now.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use russet_controller::Outcome;
+use russet_scaleway::Error as ScalewayError;
 use russet_scaleway::apple_silicon::Server;
-use russet_scaleway::{Error as ScalewayError, Kind};
 
 use super::view::key;
 use super::{Context, Error, Mac};
 use crate::claims::Claims;
 use crate::decide::{Machine, Need};
-use crate::host::{Host, Image, Sight};
+use crate::host::{Image, Sight};
 
 /// The poll wakes whoever waits for it; this is for the case that it does not.
 const POLL_PATIENCE: Duration = Duration::from_secs(30);
@@ -91,30 +91,12 @@ impl Context {
         Ok(Looked::Seen)
     }
 
-    /// Reads one host. That it is gone is believed only on good evidence: Scaleway answers "permission denied" for hosts that
-    /// do not exist any more, and also for keys that lost a right.
+    /// Reads one host.
     pub(super) async fn see(
         &self,
         machine: &Machine,
         id: &russet_api::values::ServerId,
     ) -> Result<(Sight, Option<Server>), ScalewayError> {
-        let (zone, inventories) = (&machine.zone, &self.parts.inventories);
-        match self.parts.scaleway.get_mac(zone, id).await {
-            Ok(server) => {
-                inventories.observe(zone, &server);
-                Ok((Sight::There(Box::new(Host::from(&server))), Some(server)))
-            }
-            Err(error) if matches!(error.kind, Kind::NotFound { .. }) => Ok((Sight::Gone, None)),
-            Err(error) if error.may_mean_gone() => {
-                inventories.refresh(zone).await?;
-                let cell = inventories.ask(zone);
-                let state = cell.read();
-                match state.inventory() {
-                    Some(inventory) if inventory.get(id).is_none() => Ok((Sight::Gone, None)),
-                    _ => Err(error),
-                }
-            }
-            Err(error) => Err(error),
-        }
+        self.parts.inventories.see(&machine.zone, id).await
     }
 }

@@ -25,6 +25,9 @@ struct Inner {
     cleaned: HashSet<String>,
     keys: HashMap<String, Instant>,
     egress: HashMap<String, Instant>,
+    /// What the set-up that runs for a machine brings its host to.
+    started: HashMap<String, String>,
+    rejoined: HashMap<String, Instant>,
     /// What was last said about a machine in a dry run.
     said: HashMap<String, String>,
 }
@@ -67,6 +70,26 @@ impl Memory {
         self.lock().egress.insert(uid.to_owned(), Instant::now());
     }
 
+    /// A set-up to this configuration begins.
+    pub(super) fn started(&self, uid: &str, hash: &str) {
+        self.lock().started.insert(uid.to_owned(), hash.to_owned());
+    }
+
+    /// What the last set-up was to. The machine may want something else by now.
+    pub(super) fn last_started(&self, uid: &str) -> Option<String> {
+        self.lock().started.get(uid).cloned()
+    }
+
+    /// Whether a host was not asked to join again for this long; if so, it is asked now.
+    pub(super) fn may_rejoin(&self, uid: &str, pause: Duration) -> bool {
+        let mut inner = self.lock();
+        if inner.rejoined.get(uid).is_some_and(|at| at.elapsed() < pause) {
+            return false;
+        }
+        inner.rejoined.insert(uid.to_owned(), Instant::now());
+        true
+    }
+
     /// Whether this is news about a machine.
     pub(super) fn is_news(&self, uid: &str, text: &str) -> bool {
         self.lock().said.insert(uid.to_owned(), text.to_owned()).as_deref() != Some(text)
@@ -78,6 +101,8 @@ impl Memory {
         inner.cleaned.remove(uid);
         inner.egress.remove(uid);
         inner.said.remove(uid);
+        inner.started.remove(uid);
+        inner.rejoined.remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -9,6 +9,7 @@ use russet_controller::Outcome;
 use tracing::warn;
 
 use super::status::Draft;
+use super::update::Kept;
 use super::view::key;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
@@ -30,7 +31,7 @@ fn outcome(retry: Retry) -> Outcome {
 impl Context {
     pub(super) async fn rest(&self, mac: &Mac, machine: &Machine, situation: &Situation) -> Result<Outcome, Error> {
         let report = situation.report(machine.standing.deleting);
-        let retry = outcome(report.retry);
+        let mut retry = outcome(report.retry);
         match situation {
             Situation::Gone => {
                 self.gone(mac);
@@ -58,6 +59,10 @@ impl Context {
         }
         if matches!(situation, Situation::Serving) {
             self.keep_egress(mac, machine).await;
+            match self.keep_up_to_date(mac, machine).await? {
+                Kept::Done(outcome) => return Ok(outcome),
+                Kept::Same(again) => retry = again.map_or(retry, Outcome::After),
+            }
         }
         self.report(mac, machine, report).await?;
         Ok(retry)

@@ -60,7 +60,7 @@ impl Context {
 }
 
 /// The group whose SSH key a machine uses: its fleet, or one of its own.
-pub(super) fn key_group(mac: &Mac) -> String {
+pub(crate) fn key_group(mac: &Mac) -> String {
     match mac.spec.fleet_name.as_deref().filter(|fleet| !fleet.is_empty()) {
         Some(fleet) => fleet.to_owned(),
         None => format!("{}-{}", mac.namespace().unwrap_or_default(), mac.name_any()),

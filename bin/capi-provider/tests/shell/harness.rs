@@ -52,11 +52,19 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
                 "scalewayapplesiliconmachines",
                 "scalewayapplesiliconmachines/status",
                 "scalewayapplesiliconmachines/finalizers",
+                "scalewayapplesiliconclusters",
+                "scalewayapplesiliconclusters/status",
+                "scalewayapplesiliconclusters/finalizers",
             ],
             &["get", "list", "watch", "update", "patch"],
         ),
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
+        rule(
+            "certificates.k8s.io",
+            &["certificatesigningrequests"],
+            &["get", "list", "watch", "delete"],
+        ),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
@@ -68,6 +76,10 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         .identity("capi-provider")
         .everywhere(everywhere)
         .here(here)
+        .in_namespace(
+            "kube-system",
+            vec![rule("", &["secrets"], &["create", "get", "update", "delete"])],
+        )
         .grant()
         .await
 }

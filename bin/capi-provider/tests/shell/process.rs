@@ -1,15 +1,17 @@
 //! The program itself: flags, environment, Lease, stand-in, signals.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
 use russet_cluster::process::Spec;
 use russet_e2e::wait::{self, PATIENCE};
@@ -60,6 +62,13 @@ async fn state(State(mac): State<Mac>, headers: HeaderMap) -> Result<Json<Value>
     ))
 }
 
+/// Where the API server is, as a kubeconfig says.
+fn server_of(kubeconfig: &Path) -> Result<String> {
+    let parsed = Kubeconfig::read_from(kubeconfig)?;
+    let cluster = parsed.clusters.into_iter().find_map(|named| named.cluster);
+    cluster.and_then(|cluster| cluster.server).context("no server")
+}
+
 #[tokio::test]
 async fn the_program_serves_a_machine_through_the_stand_in_and_ends_when_told() -> Result<()> {
     let sandbox = cluster().await?.sandbox("process").await?;
@@ -91,6 +100,7 @@ async fn the_program_serves_a_machine_through_the_stand_in_and_ends_when_told() 
         .args([
             format!("--leader-election-namespace={}", sandbox.namespace()),
             format!("--stand-in-port={port}"),
+            format!("--api-server-url={}", server_of(&who.kubeconfig)?),
             "--host-bootstrap=stand-in".to_owned(),
             "--a-flag-of-another-release=1".to_owned(),
             "--log-format=json".to_owned(),

@@ -1,0 +1,278 @@
+//! What machines that are gone have left behind besides hosts: keys, Secrets, signing requests, Services.
+//!
+//! All of it is removed with its machine; what is found here outlived a finalizer that was removed by force, or a fleet. It is
+//! reported and never touched: a key or a Service may have been put to another use. Bootstrap tokens are not looked for, since
+//! listing them would mean reading every Secret of kube-system; they expire within hours by themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use russet_api::ScalewayAppleSiliconMachine;
+use russet_api::labels::{MACMINI_EGRESS, MANAGED_BY, MANAGED_BY_CAPI, OWNER_UID};
+use russet_controller::Scope;
+use russet_scaleway::iam::SshKey;
+use tracing::{debug, warn};
+
+use crate::identity::BOOTSTRAP_GROUP;
+use crate::journal::later;
+use crate::machine::key_group;
+use crate::metrics::ProviderMetrics;
+
+/// End of the public keys we make; the fleet follows.
+const KEY_COMMENT: &str = "tuist-capi-";
+/// Kind of the owner of credential Secrets.
+const MACHINE_KIND: &str = "ScalewayAppleSiliconMachine";
+
+/// What was left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An SSH key at Scaleway of a fleet without machines.
+    SshKey,
+    /// The credentials of a host.
+    CredentialSecret,
+    /// A request for a certificate of a Node.
+    SigningRequest,
+    /// The way to a host over the tailnet.
+    EgressService,
+}
+
+impl Kind {
+    /// Every one, for reports that must fall to zero.
+    pub const ALL: [Self; 4] = [
+        Self::SshKey,
+        Self::CredentialSecret,
+        Self::SigningRequest,
+        Self::EgressService,
+    ];
+
+    /// Value of a label `kind`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SshKey => "ssh_key",
+            Self::CredentialSecret => "credential_secret",
+            Self::SigningRequest => "signing_request",
+            Self::EgressService => "egress_service",
+        }
+    }
+
+    /// What to do about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::SshKey => {
+                "no machine of the fleet is left: delete the key in the Scaleway console (IAM, SSH keys) and the Secret <fleet>-ssh, \
+                 or keep both for a fleet that comes back"
+            }
+            Self::CredentialSecret => "the machine is gone: delete the Secret",
+            Self::SigningRequest => "the machine is gone: delete the request, or let Kubernetes do it within a day",
+            Self::EgressService => "the machine is gone: delete the Service",
+        }
+    }
+}
+
+/// One thing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leftover {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, with its namespace if it has one.
+    pub name: String,
+}
+
+/// The machines there are.
+#[derive(Clone, Debug, Default)]
+struct Living {
+    uids: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+impl Living {
+    fn of(machines: &[ScalewayAppleSiliconMachine]) -> Self {
+        Self {
+            uids: machines.iter().filter_map(|mac| mac.metadata.uid.clone()).collect(),
+            groups: machines.iter().map(key_group).collect(),
+        }
+    }
+
+    fn lacks(&self, uid: &str) -> bool {
+        !self.uids.contains(uid)
+    }
+}
+
+/// Where to look.
+#[derive(Clone)]
+pub struct Leftovers {
+    /// Kubernetes.
+    pub client: Client,
+    /// Scaleway.
+    pub scaleway: russet_scaleway::Client,
+    /// Where our machines are.
+    pub scope: Scope,
+    /// Where egress Services are, if any are made.
+    pub egress_namespace: Option<String>,
+    /// Metrics.
+    pub metrics: ProviderMetrics,
+    /// How long something must be there before it counts.
+    pub patience: Duration,
+}
+
+impl std::fmt::Debug for Leftovers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leftovers").finish_non_exhaustive()
+    }
+}
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+pub struct Known {
+    since: BTreeMap<Leftover, Timestamp>,
+    told: BTreeSet<Leftover>,
+}
+
+impl Leftovers {
+    /// One look. A kind that cannot be listed keeps its last count.
+    pub async fn look(&self, known: &mut Known, now: Timestamp) -> Result<(), kube::Error> {
+        let mut found = Vec::new();
+        let mut unseen = BTreeSet::new();
+        let mut note = |kind: Kind, list: Result<Vec<String>, String>| match list {
+            Ok(names) => found.extend(names.into_iter().map(|name| Leftover { kind, name })),
+            Err(error) => {
+                debug!(kind = kind.as_str(), error, "what is left behind could not be listed");
+                unseen.insert(kind);
+            }
+        };
+        // Things first, machines last: whatever is made for a machine is made after it.
+        let keys = self.scaleway.list_ssh_keys().await.map_err(|error| error.to_string());
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let requests = listed(&requests, &ListParams::default()).await;
+        let mut secrets = Ok(Vec::new());
+        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
+        for place in self.scope.places() {
+            let api: Api<Secret> = place.api(&self.client);
+            secrets = match (secrets, listed(&api, &ours).await) {
+                (Ok(mut all), Ok(more)) => {
+                    all.extend(more);
+                    Ok(all)
+                }
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+        let services = match &self.egress_namespace {
+            Some(namespace) => {
+                let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+                listed(&api, &ListParams::default().labels(&format!("{MACMINI_EGRESS}=true"))).await
+            }
+            None => Ok(Vec::new()),
+        };
+        // Of all namespaces: other providers make the same things.
+        let machines: Api<ScalewayAppleSiliconMachine> = Api::all(self.client.clone());
+        let living = Living::of(&machines.list(&ListParams::default()).await?.items);
+        note(Kind::SshKey, keys.map(|keys| ssh_keys(&keys, &living)));
+        note(Kind::CredentialSecret, secrets.map(|all| credentials(&all, &living)));
+        note(
+            Kind::SigningRequest,
+            requests.map(|all| signing_requests(&all, &living)),
+        );
+        note(Kind::EgressService, services.map(|all| egress_services(&all, &living)));
+        self.tell(known, found, &unseen, now);
+        Ok(())
+    }
+
+    fn tell(&self, known: &mut Known, found: Vec<Leftover>, unseen: &BTreeSet<Kind>, now: Timestamp) {
+        let old = std::mem::take(&mut known.since);
+        let kept = old.iter().filter(|(leftover, _)| unseen.contains(&leftover.kind));
+        known.since = kept.map(|(leftover, since)| (leftover.clone(), *since)).collect();
+        for leftover in found {
+            let since = old.get(&leftover).copied().unwrap_or(now);
+            known.since.insert(leftover, since);
+        }
+        let due: BTreeSet<Leftover> = known
+            .since
+            .iter()
+            .filter(|(_, since)| now >= later(**since, self.patience))
+            .map(|(leftover, _)| leftover.clone())
+            .collect();
+        for Leftover { kind, name } in due.difference(&known.told) {
+            warn!(
+                kind = kind.as_str(),
+                name,
+                advice = kind.advice(),
+                "something of a machine that is gone was left behind"
+            );
+        }
+        for kind in Kind::ALL {
+            let count = due.iter().filter(|leftover| leftover.kind == kind).count();
+            self.metrics.leftovers(kind.as_str(), count);
+        }
+        known.told = due;
+    }
+}
+
+async fn listed<K>(api: &Api<K>, params: &ListParams) -> Result<Vec<K>, String>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.list(params)
+        .await
+        .map(|list| list.items)
+        .map_err(|error| error.to_string())
+}
+
+/// The fleet a public key of ours was made for.
+fn fleet_of(key: &SshKey) -> Option<&str> {
+    key.public_key.trim().rsplit(' ').next()?.strip_prefix(KEY_COMMENT)
+}
+
+fn ssh_keys(keys: &[SshKey], living: &Living) -> Vec<String> {
+    keys.iter()
+        .filter(|key| fleet_of(key).is_some_and(|fleet| !living.groups.contains(fleet)))
+        .map(|key| format!("{} ({})", key.name, key.id))
+        .collect()
+}
+
+fn credentials(secrets: &[Secret], living: &Living) -> Vec<String> {
+    secrets
+        .iter()
+        .filter(|secret| secret.name_any().ends_with("-bootstrap"))
+        .filter(|secret| {
+            let mut owners = secret.owner_references().iter();
+            owners.any(|owner| owner.kind == MACHINE_KIND && living.lacks(&owner.uid))
+        })
+        .map(full_name)
+        .collect()
+}
+
+fn signing_requests(requests: &[CertificateSigningRequest], living: &Living) -> Vec<String> {
+    let machine = |group: &String| {
+        let uid = group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':')?;
+        Some(living.lacks(uid))
+    };
+    requests
+        .iter()
+        .filter(|request| {
+            let groups = request.spec.groups.iter().flatten();
+            groups.filter_map(machine).any(|gone| gone)
+        })
+        .map(full_name)
+        .collect()
+}
+
+fn egress_services(services: &[Service], living: &Living) -> Vec<String> {
+    services
+        .iter()
+        // Those of older releases do not say whose they are.
+        .filter(|service| service.labels().get(OWNER_UID).is_some_and(|uid| living.lacks(uid)))
+        .map(full_name)
+        .collect()
+}
+
+fn full_name<K: kube::Resource>(object: &K) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}

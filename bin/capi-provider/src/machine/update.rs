@@ -1,0 +1,291 @@
+//! A host that serves: bringing it up to date when its turn comes, and having it join again when its Node is gone.
+//!
+//! Whose turn it is follows from [`crate::rollout`]. Nothing here disturbs a host that has what it should have.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use russet_api::annotations::cluster_api::PAUSED;
+use russet_api::conditions::{self, Condition, Severity, reasons, types};
+use russet_api::machine::{Phase, Step};
+use russet_controller::Outcome;
+use tracing::info;
+
+use super::bootstrapping::facts;
+use super::look::Sights;
+use super::reconcile::NOW;
+use super::status::Draft;
+use super::view::key;
+use super::{Context, Error, Mac};
+use crate::bootstrap::{Done, Kind, Seat, Trouble};
+use crate::capi;
+use crate::decide::Machine;
+use crate::journal::later;
+use crate::rollout::{self, Facts, Host, Marks, Verdict, Wait};
+
+/// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+
+/// How a look at a host that serves ended.
+pub(super) enum Kept {
+    /// Something was done; the rest comes next time.
+    Done(Outcome),
+    /// Nothing was, and this is when to look again; none: when something happens.
+    Same(Option<Duration>),
+}
+
+/// One word for the condition `UpToDate`.
+fn reason(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::UpToDate => reasons::READY,
+        Verdict::Update { .. } | Verdict::Wait(Wait::Updating) => reasons::IN_PROGRESS,
+        Verdict::Wait(Wait::GaveUp { .. }) => reasons::apple_silicon::UPDATE_EXCEEDED_RETRIES,
+        Verdict::Wait(Wait::Retry { .. }) => "UpdateFailed",
+        Verdict::Wait(Wait::Failing { .. }) => "RolloutPaused",
+        Verdict::Wait(_) => "UpdatePending",
+    }
+}
+
+fn up_to_date(verdict: &Verdict) -> Condition {
+    let severity = match verdict {
+        Verdict::Wait(Wait::GaveUp { .. }) => Severity::Error,
+        Verdict::Wait(Wait::Retry { .. } | Wait::Failing { .. }) => Severity::Warning,
+        _ => Severity::Info,
+    };
+    let condition = Condition::new(types::UP_TO_DATE, *verdict == Verdict::UpToDate, reason(verdict));
+    if *verdict == Verdict::UpToDate {
+        return condition;
+    }
+    condition.message(verdict.to_string()).severity(severity)
+}
+
+/// Puts what a rollout knows of a host into its status. A host that gave up is shown as failed until it did not.
+fn put(draft: &mut Draft, marks: &Marks, message: &str) {
+    let was = draft.status.failure_reason.clone();
+    marks.write(&mut draft.status, message);
+    if marks.gave_up {
+        draft.status.phase = Some(Phase::Failed);
+    } else if was.is_some() && draft.status.failure_reason.is_none() {
+        draft.status.phase = Some(Phase::Ready);
+    }
+}
+
+/// Whether a machine is of the same fleet.
+fn is_mate(mac: &Mac, other: &Mac) -> bool {
+    mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
+}
+
+impl Context {
+    /// Sees to the configuration of a host that serves, and to its Node.
+    pub(super) async fn keep_up_to_date(&self, mac: &Mac, machine: &Machine) -> Result<Kept, Error> {
+        let Some(server) = &machine.server else {
+            return Ok(Kept::Same(None));
+        };
+        let uid = machine.holder.uid.as_str();
+        let seat = self.parts.pool.seat(uid, &key(mac), server);
+        if let Seat::Ended(steps, result) = seat {
+            let outcome = match &*result {
+                Ok(done) => self.updated(mac, machine, steps, done).await?,
+                Err(trouble) => self.not_updated(mac, machine, steps, trouble).await?,
+            };
+            self.wake_fleet(mac);
+            return Ok(Kept::Done(outcome));
+        }
+        if let Seat::Running(_) = seat {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
+        if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
+        let me = self.rollout_host(mac);
+        let now = Timestamp::now();
+        let marks = rollout::marks(&me, &self.parts.rollout, now);
+        let (verdict, wake) = if me.drifted() {
+            self.take_turn(mac, machine, &me, matches!(seat, Seat::Free), now)
+        } else {
+            (Verdict::UpToDate, None)
+        };
+        let mut draft = Draft::start(mac);
+        let message = draft.status.failure_message.clone().unwrap_or_default();
+        put(&mut draft, &marks, &message);
+        draft.condition(up_to_date(&verdict));
+        if self.write_draft(mac, draft).await?.is_some() {
+            return Ok(Kept::Done(NOW));
+        }
+        if verdict != Verdict::UpToDate {
+            let left = wake.and_then(|wake| Duration::try_from(wake.duration_since(now)).ok());
+            let rest = if let Seat::Resting(rest) = seat {
+                rest
+            } else {
+                LOOK_AGAIN
+            };
+            let again = left.unwrap_or(LOOK_AGAIN).max(Duration::from_millis(50)).min(rest);
+            return Ok(Kept::Same(Some(again)));
+        }
+        let missing = self.nodes.get(None, &mac.name_any()).is_none();
+        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after)))
+    }
+
+    /// Makes the plan for the fleet and begins the update of this host if it says so; both at once, so that the next plan sees it.
+    fn take_turn(
+        &self,
+        mac: &Mac,
+        machine: &Machine,
+        me: &Host,
+        free: bool,
+        now: Timestamp,
+    ) -> (Verdict, Option<Timestamp>) {
+        let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts: Vec<Host> = self
+            .fleet
+            .filter(|other| is_mate(mac, other))
+            .iter()
+            .map(|other| self.rollout_host(other))
+            .collect();
+        // The cache may lag behind what was just read of this one.
+        hosts.retain(|host| host.name != me.name);
+        hosts.push(me.clone());
+        let plan = rollout::plan(&hosts, &self.parts.rollout, now);
+        let verdict = plan.verdict(&me.name).cloned().unwrap_or(Verdict::Wait(Wait::NotSetUp));
+        if matches!(verdict, Verdict::Update { .. }) && free {
+            info!(hash = me.desired, "{verdict}");
+            self.begin_update(mac, machine);
+        }
+        (verdict, plan.wake)
+    }
+
+    fn wake_fleet(&self, mac: &Mac) {
+        for other in self.fleet.filter(|other| is_mate(mac, other)) {
+            self.parts.registry.wake(&key(&other));
+        }
+    }
+
+    /// A host as a plan needs it. Pods are not read, so a host is never taken for busy; core drains it when it is replaced.
+    fn rollout_host(&self, mac: &Mac) -> Host {
+        let status = mac.status.clone().unwrap_or_default();
+        let uid = mac.uid().unwrap_or_default();
+        let cluster = self.around(mac).cluster;
+        let facts = Facts {
+            ready: self
+                .nodes
+                .get(None, &mac.name_any())
+                .is_some_and(|node| node.is_ready()),
+            updating: self.parts.pool.is_busy(&uid),
+            deleting: mac.metadata.deletion_timestamp.is_some(),
+            paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
+            busy: false,
+        };
+        let desired = self.parts.bootstrapper.desired(&self::facts(mac));
+        Host::of(&mac.name_any(), desired.as_str(), &status, facts)
+    }
+
+    /// Begins; whether the host is known well enough for that.
+    fn begin_update(&self, mac: &Mac, machine: &Machine) -> bool {
+        let zone = self.parts.inventories.ask(&machine.zone);
+        let host = {
+            let zone = zone.read();
+            let server = machine.server.as_ref();
+            server.and_then(|server| zone.inventory()?.get(server).cloned())
+        };
+        let Some(host) = host else {
+            return false;
+        };
+        let steps = mac.status.clone().unwrap_or_default().steps;
+        let work = self.work(mac, machine, &host, Kind::Update);
+        self.parts
+            .pool
+            .start(&machine.holder.uid, &key(mac), &host.id, steps, work);
+        true
+    }
+
+    /// Has a host whose Node is gone for a while join again, without setting it up from nothing: what runs on it goes on.
+    fn rejoin(&self, mac: &Mac, machine: &Machine) -> bool {
+        if self.nodes.get(None, &mac.name_any()).is_some() {
+            return false;
+        }
+        let status = mac.status.clone().unwrap_or_default();
+        let missing = conditions::find(&status.conditions, types::NODE_READY)
+            .filter(|condition| condition.reason.as_deref() == Some(reasons::apple_silicon::NODE_MISSING));
+        let patience = self.parts.rules.rejoin_after;
+        let since = missing.and_then(|condition| condition.last_transition_time.as_ref());
+        if since.is_none_or(|since| Timestamp::now() < later(since.0, patience)) {
+            return false;
+        }
+        if !self.memory.may_rejoin(&machine.holder.uid, patience) {
+            return false;
+        }
+        info!("the Node is gone; the host is asked to join again");
+        self.begin_update(mac, machine)
+    }
+
+    async fn updated(&self, mac: &Mac, machine: &Machine, steps: Vec<Step>, done: &Done) -> Result<Outcome, Error> {
+        let uid = machine.holder.uid.as_str();
+        if let (Some(fingerprint), Some(server)) = (&done.fingerprint, &machine.server) {
+            self.secrets.store_fingerprint(mac, server, fingerprint).await?;
+        }
+        let hash = self.memory.last_started(uid).unwrap_or_default();
+        let mut draft = Draft::start(mac);
+        draft.status.steps = steps;
+        draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
+        put(&mut draft, &rollout::succeeded(&hash), "");
+        if self.rollout_host(mac).desired == hash {
+            draft.condition(up_to_date(&Verdict::UpToDate));
+        }
+        self.write_draft(mac, draft).await?;
+        self.parts.pool.acknowledge(uid);
+        info!(hash, "the host is up to date");
+        Ok(NOW)
+    }
+
+    async fn not_updated(
+        &self,
+        mac: &Mac,
+        machine: &Machine,
+        steps: Vec<Step>,
+        trouble: &Trouble,
+    ) -> Result<Outcome, Error> {
+        let uid = machine.holder.uid.as_str();
+        let mut draft = Draft::start(mac);
+        draft.status.steps = steps;
+        let mut news = None;
+        match trouble {
+            Trouble::Host(failed) => {
+                let hash = self.memory.last_started(uid).unwrap_or_default();
+                let me = self.rollout_host(mac);
+                let marks = rollout::failed(&me, &hash, &self.parts.rollout, Timestamp::now());
+                put(&mut draft, &marks, &failed.to_string());
+                let message = format!("updating the host failed: {failed}");
+                let tail = format!("{message} (attempt {})", marks.attempts);
+                draft.condition(
+                    Condition::new(types::UP_TO_DATE, false, "UpdateFailed")
+                        .message(tail.clone())
+                        .severity(Severity::Warning),
+                );
+                news = Some(("UpdateFailed", tail));
+            }
+            Trouble::Preparation(problem) => {
+                draft.condition(
+                    Condition::new(types::UP_TO_DATE, false, problem.reason)
+                        .message(problem.message.clone())
+                        .severity(Severity::Warning),
+                );
+                news = Some((problem.reason, problem.message.clone()));
+            }
+            Trouble::NoCredentials | Trouble::Stopped => {}
+        }
+        self.write_draft(mac, draft).await?;
+        self.parts.pool.acknowledge(uid);
+        if let (Trouble::NoCredentials, Some(server)) = (trouble, &machine.server) {
+            let live = self.live(mac).await?;
+            let mac = live.as_ref().unwrap_or(mac);
+            // Boxed, since that may end in a rest, and this is part of one.
+            return Box::pin(self.fetch_credentials(mac, machine, server, &Sights::default())).await;
+        }
+        if let Some((reason, message)) = news {
+            self.bad_news(mac, reason, message).await;
+        }
+        Ok(NOW)
+    }
+}

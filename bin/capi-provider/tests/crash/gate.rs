@@ -1,0 +1,157 @@
+//! Stands between a provider and Scaleway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::Response;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::ledger::Ledger;
+use crate::life::{How, Life, Place};
+
+/// How much later a call arrives whose sender is dead: within the time that calls may be in flight, and late enough for a follower
+/// that did not wait to have done everything by then.
+const LATE: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+struct Gate {
+    life: Arc<Life>,
+    ledger: Arc<Ledger>,
+    upstream: String,
+    client: reqwest::Client,
+}
+
+struct Call {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// An open gate, and where it is.
+pub(crate) struct Open {
+    pub(crate) url: String,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) async fn open(life: Arc<Life>, ledger: Arc<Ledger>, upstream: &str) -> Result<Open> {
+    let gate = Gate {
+        life,
+        ledger,
+        upstream: upstream.to_owned(),
+        client: reqwest::Client::builder().no_proxy().build()?,
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let router = Router::new().fallback(pass).with_state(gate);
+    let task = tokio::spawn(async move {
+        axum::serve(listener, router).await.expect("a loopback listener");
+    });
+    Ok(Open { url, task })
+}
+
+/// What a call is about, without ids. None: it belongs to the shared poll, whose order is nobody's.
+fn label(call: &Call) -> Option<String> {
+    let path = call.path.split('?').next().unwrap_or_default();
+    let (_, server) = path.split_once("/servers/")?;
+    let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+    let what = match (body["name"].as_str(), server.split_once('/')) {
+        (Some(name), _) if name.starts_with("tuist-claim-pending-") => "mark",
+        (Some(name), _) if name.starts_with("tuist-releasing-") => "release",
+        (Some(name), _) if name.starts_with(crate::ledger::POOL) => "pool",
+        (Some(_), _) => "name",
+        (None, Some((_, action))) => action,
+        (None, None) => "server",
+    };
+    Some(format!("{} {what}", call.method))
+}
+
+async fn pass(State(gate): State<Gate>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    let path = uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    let call = Call {
+        method,
+        path,
+        headers,
+        body,
+    };
+    let life = Arc::clone(&gate.life);
+    let Some(label) = label(&call) else {
+        return if life.is_over() {
+            std::future::pending().await
+        } else {
+            gate.forward(call).await
+        };
+    };
+    tokio::time::sleep(life.pause()).await;
+    if life.is_over() {
+        return std::future::pending().await;
+    }
+    let broken = || answer(StatusCode::BAD_GATEWAY, Body::from("bad gateway"));
+    match life.meet(Place::Cloud, &label) {
+        None => gate.forward(call).await,
+        Some(How::FailBefore) => broken(),
+        Some(How::FailAfter) => {
+            gate.forward(call).await;
+            broken()
+        }
+        Some(How::DieBefore) => {
+            life.end();
+            std::future::pending().await
+        }
+        Some(How::DieAfter) => {
+            gate.forward(call).await;
+            life.end();
+            std::future::pending().await
+        }
+        Some(How::DieWhile) => {
+            tokio::spawn(async move {
+                tokio::time::sleep(LATE).await;
+                gate.forward(call).await;
+            });
+            life.end();
+            std::future::pending().await
+        }
+    }
+}
+
+fn answer(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+impl Gate {
+    async fn forward(&self, call: Call) -> Response {
+        let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        self.ledger.sees(call.method.as_str(), &call.path, &body);
+        let url = format!("{}{}", self.upstream, call.path);
+        let mut headers = call.headers;
+        headers.remove("host");
+        headers.remove("content-length");
+        let sent = self.client.request(call.method, url).headers(headers).body(call.body);
+        let got = match sent.send().await {
+            Ok(got) => got,
+            Err(error) => return answer(StatusCode::BAD_GATEWAY, Body::from(error.to_string())),
+        };
+        let (status, headers) = (got.status(), got.headers().clone());
+        let mut response = answer(status, Body::from(got.bytes().await.unwrap_or_default()));
+        for (name, value) in &headers {
+            if name != "transfer-encoding" && name != "connection" {
+                response.headers_mut().insert(name, value.clone());
+            }
+        }
+        response
+    }
+}

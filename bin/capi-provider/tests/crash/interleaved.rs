@@ -1,0 +1,114 @@
+//! Two providers at once, both sure that they lead, with random pauses and a random death each.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use russet_e2e::TestCluster;
+use russet_e2e::wait::{self, Look};
+
+use crate::life::{Fate, How, Life, Place};
+use crate::replica::Replica;
+use crate::world::{PATIENCE, World, cluster};
+
+/// How many are played, and from which seed on: more for a long run by night.
+const COUNT: &str = "RUSSET_CRASH_INTERLEAVINGS";
+const SEED: &str = "RUSSET_CRASH_SEED";
+
+#[expect(clippy::disallowed_methods, reason = "a longer run is asked for by hand")]
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_providers_that_both_believe_they_lead_leak_double_and_wipe_nothing() -> Result<()> {
+    let cluster = cluster().await?;
+    let first = number(SEED, 6);
+    futures::stream::iter(first..first + number(COUNT, 10))
+        .map(async |seed| play(cluster, seed).await.with_context(|| format!("{SEED}={seed}")))
+        .buffer_unordered(10)
+        .try_collect()
+        .await
+}
+
+fn fate(dice: &mut StdRng) -> Fate {
+    let place = if dice.random_bool(0.5) {
+        Place::Kube
+    } else {
+        Place::Cloud
+    };
+    let how = [
+        How::DieBefore,
+        How::DieAfter,
+        How::DieWhile,
+        How::FailBefore,
+        How::FailAfter,
+    ][dice.random_range(0..5)];
+    Fate {
+        place,
+        label: None,
+        index: dice.random_range(0..25),
+        how,
+    }
+}
+
+/// One of the two, and whoever follows it when it dies.
+async fn hold(world: &World, life: Arc<Life>, next: u64) -> Result<()> {
+    let replica = Replica::start(world, Arc::clone(&life)).await?;
+    life.ended().await;
+    replica.kill().await?;
+    let life = Life::uneven(None, next);
+    let _replica = Replica::start(world, Arc::clone(&life)).await?;
+    life.ended().await;
+    Ok(())
+}
+
+async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let hosts = dice.random_range(1..=2);
+    let world = World::new(cluster, &format!("pair-{seed}"), hosts).await?;
+    let mut life = || {
+        let fate = fate(&mut dice);
+        Life::uneven(Some(fate), dice.random())
+    };
+    let (one, two) = (life(), life());
+    let moments = [dice.random_range(0..60), dice.random_range(0..60)];
+    let done = || one.done() + two.done();
+    let script = async {
+        let mut machines = Vec::new();
+        for number in 0..moments.len() {
+            machines.push(world.add_machine(number).await?);
+        }
+        // Each machine is deleted somewhere in the middle of what the two do, or when there is nothing more to do.
+        for (machine, moment) in machines.iter().zip(moments) {
+            let moment = done() + moment;
+            wait::until("something to be done", PATIENCE, || async {
+                let serving = world.serving().await?;
+                let reached = done() >= moment || serving >= 1;
+                Ok(if reached {
+                    Look::Done(())
+                } else {
+                    Look::not_yet((done(), moment))
+                })
+            })
+            .await?;
+            world.delete_machine(machine).await?;
+        }
+        for machine in &machines {
+            world.until_gone(machine).await?;
+        }
+        world.check_at_rest().await
+    };
+    tokio::select! {
+        done = script => done?,
+        ended = hold(&world, Arc::clone(&one), seed ^ 1) => panic!("a provider ended: {ended:?}"),
+        ended = hold(&world, Arc::clone(&two), seed ^ 2) => panic!("a provider ended: {ended:?}"),
+    }
+    world.sim.stop().await?;
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! The life of one provider, and where it ends.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use kube::client::Body;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, Layer, Service};
+
+/// Which of the things a provider does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// A write to the API server.
+    Kube,
+    /// A call to Scaleway, other than those of the shared poll.
+    Cloud,
+}
+
+/// What happens there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum How {
+    /// The provider dies with the call unsent.
+    DieBefore,
+    /// The provider dies with the answer unread.
+    DieAfter,
+    /// The provider dies with the call on its way; it arrives a little later.
+    DieWhile,
+    /// The call fails and nothing was done.
+    FailBefore,
+    /// The call fails and everything was done.
+    FailAfter,
+}
+
+/// The call at which something happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) place: Place,
+    /// Only calls of this kind count; none: all do.
+    pub(crate) label: Option<String>,
+    /// Which of them.
+    pub(crate) index: usize,
+    pub(crate) how: How,
+}
+
+/// One provider's life.
+pub(crate) struct Life {
+    fate: Option<Fate>,
+    count: AtomicUsize,
+    log: Mutex<Vec<(Place, String)>>,
+    struck: Mutex<Option<String>>,
+    dead: CancellationToken,
+    haste: Option<Mutex<StdRng>>,
+}
+
+impl Life {
+    pub(crate) fn new(fate: Option<Fate>) -> Arc<Self> {
+        Self::make(fate, None)
+    }
+
+    /// One in which everything takes a random while.
+    pub(crate) fn uneven(fate: Option<Fate>, seed: u64) -> Arc<Self> {
+        Self::make(fate, Some(Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    fn make(fate: Option<Fate>, haste: Option<Mutex<StdRng>>) -> Arc<Self> {
+        Arc::new(Self {
+            fate,
+            count: AtomicUsize::new(0),
+            log: Mutex::default(),
+            struck: Mutex::default(),
+            dead: CancellationToken::new(),
+            haste,
+        })
+    }
+
+    /// What happens to this call.
+    pub(crate) fn meet(&self, place: Place, label: &str) -> Option<How> {
+        self.log.lock().unwrap().push((place, label.to_owned()));
+        let fate = self
+            .fate
+            .as_ref()
+            .filter(|fate| fate.place == place && fate.label.as_ref().is_none_or(|wanted| wanted == label))?;
+        if self.count.fetch_add(1, Ordering::SeqCst) != fate.index {
+            return None;
+        }
+        *self.struck.lock().unwrap() = Some(label.to_owned());
+        Some(fate.how)
+    }
+
+    pub(crate) fn end(&self) {
+        self.dead.cancel();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.dead.is_cancelled()
+    }
+
+    pub(crate) async fn ended(&self) {
+        self.dead.cancelled().await;
+    }
+
+    /// What the fate struck, if it was met.
+    pub(crate) fn struck(&self) -> Option<String> {
+        self.struck.lock().unwrap().clone()
+    }
+
+    /// Everything that was done, in order.
+    pub(crate) fn log(&self) -> Vec<(Place, String)> {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn done(&self) -> usize {
+        self.log.lock().unwrap().len()
+    }
+
+    /// How long this call takes to set out.
+    pub(crate) fn pause(&self) -> Duration {
+        let haste = self
+            .haste
+            .as_ref()
+            .map(|dice| dice.lock().unwrap().random_range(0..120));
+        Duration::from_millis(haste.unwrap_or(0_u64))
+    }
+}
+
+/// Stands between a provider and the API server.
+#[derive(Clone)]
+pub(crate) struct Cut(pub(crate) Arc<Life>);
+
+impl<S> Layer<S> for Cut {
+    type Service = Cutting<S>;
+
+    fn layer(&self, inner: S) -> Cutting<S> {
+        Cutting {
+            life: Arc::clone(&self.0),
+            inner,
+        }
+    }
+}
+
+pub(crate) struct Cutting<S> {
+    life: Arc<Life>,
+    inner: S,
+}
+
+/// What a request is about, without names: `PATCH machines/status`. None: it changes nothing that matters.
+fn label(request: &Request<Body>) -> Option<String> {
+    let method = request.method();
+    if method == Method::GET || request.uri().path().contains("/events") {
+        return None;
+    }
+    let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    let kind = parts.iter().position(|part| *part == "namespaces").map_or_else(
+        || parts.iter().find(|part| **part == "nodes").copied(),
+        |at| parts.get(at + 2).copied(),
+    );
+    let status = parts.last().filter(|part| **part == "status").map_or("", |_| "/status");
+    Some(format!("{method} {}{status}", kind.unwrap_or("?")))
+}
+
+impl<S, B> Service<Request<Body>> for Cutting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let label = label(&request);
+        let life = Arc::clone(&self.life);
+        // Nothing is sent before it is polled.
+        let exchange = self.inner.call(request);
+        Box::pin(async move {
+            let lost = || -> BoxError { "the connection broke".into() };
+            let Some(label) = label else {
+                return if life.is_over() {
+                    std::future::pending().await
+                } else {
+                    exchange.await
+                };
+            };
+            tokio::time::sleep(life.pause()).await;
+            if life.is_over() {
+                return std::future::pending().await;
+            }
+            match life.meet(Place::Kube, &label) {
+                None => exchange.await,
+                Some(How::FailBefore) => Err(lost()),
+                Some(How::FailAfter) => {
+                    drop(exchange.await);
+                    Err(lost())
+                }
+                Some(How::DieBefore | How::DieWhile) => {
+                    life.end();
+                    std::future::pending().await
+                }
+                Some(How::DieAfter) => {
+                    drop(exchange.await);
+                    life.end();
+                    std::future::pending().await
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! The provider killed at every call it makes, on a real kube-apiserver with an emulated Scaleway.
+//!
+//! ```text
+//!   case ──▶ Replica ──kube──▶ Cut ──▶ kube-apiserver        one for all cases, a namespace each
+//!              │                └─ the same life: one dies, both are silent
+//!              └──Scaleway──▶ Gate ──▶ emulator              one per case
+//!                               └─ Ledger: looks at every effect before it is let through
+//! ```
+//!
+//! A run without faults is recorded first. Then each of its writes to Kubernetes and each of its calls to Scaleway is the one at
+//! which the provider dies, before it, after it, or with the call still on its way; or the one that fails. A fresh
+//! provider must make everything whole.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests stand outside of #[test] functions, where these lints take them for production code"
+)]
+
+mod cases;
+mod gate;
+mod interleaved;
+mod ledger;
+mod life;
+mod reclaim;
+mod replica;
+mod stories;
+mod updates;
+mod world;

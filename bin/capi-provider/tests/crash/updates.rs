@@ -1,0 +1,145 @@
+//! Hosts that serve: a new configuration reaches them in turn, or stops; a Node that is gone comes back. Nobody is wiped for it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams};
+use russet_api::ScalewayAppleSiliconMachine as Mac;
+use russet_api::conditions;
+use russet_api::machine::Phase;
+use russet_e2e::wait::{self, Look};
+
+use crate::life::Life;
+use crate::replica::Replica;
+use crate::world::{BROKEN, PATIENCE, World, cluster};
+
+const FLAGS: [&str; 4] = [
+    "--rollout-soak=0s",
+    "--rollout-max-unavailable=1",
+    "--rollout-retry-delay=100ms",
+    "--tartkubelet-max-update-attempts=2",
+];
+
+/// A fleet that serves, and whose provider has ended.
+async fn fleet(name: &str, count: usize) -> Result<(World, Vec<String>)> {
+    let minis = u32::try_from(count)?;
+    let mut world = World::new(cluster().await?, name, minis).await?;
+    world.flags = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let mut machines = Vec::new();
+    for number in 0..count {
+        machines.push(world.add_machine(number).await?);
+    }
+    for machine in &machines {
+        world.until("up to date", machine, |mac| has(mac, "one")).await?;
+    }
+    ensure!(world.ledger.updated().is_empty(), "set up once, and nothing more");
+    replica.kill().await?;
+    Ok((world, machines))
+}
+
+/// Whether a host has a configuration and says so.
+fn has(mac: Option<&Mac>, hash: &str) -> bool {
+    let status = mac.and_then(|mac| mac.status.as_ref());
+    status.is_some_and(|status| {
+        status.host_config_hash.as_deref() == Some(hash) && conditions::is_true(&status.conditions, "UpToDate")
+    })
+}
+
+fn want(world: &World, hash: &str) {
+    hash.clone_into(&mut world.wanted.lock().unwrap());
+}
+
+fn check_unharmed(world: &World) -> Result<()> {
+    let wipes = world
+        .sim
+        .handle()
+        .calls("POST", "/apple-silicon/v1alpha1/zones/*/servers/*/reinstall");
+    ensure!(wipes == 0, "a host was wiped");
+    ensure!(world.ledger.wrongs().is_empty(), "{:?}", world.ledger.wrongs());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_new_configuration_reaches_every_host_once() -> Result<()> {
+    let (world, machines) = fleet("rollout", 3).await?;
+    want(&world, "two");
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    for machine in &machines {
+        world.until("up to date", machine, |mac| has(mac, "two")).await?;
+    }
+    let updates = world.ledger.updated();
+    let hosts: BTreeSet<&str> = updates.iter().map(|(machine, _)| machine.as_str()).collect();
+    ensure!(updates.len() == 3 && hosts.len() == 3, "{updates:?}");
+    check_unharmed(&world)?;
+    replica.kill().await
+}
+
+#[tokio::test]
+async fn a_configuration_that_works_nowhere_stops_early_and_a_better_one_heals() -> Result<()> {
+    let (world, machines) = fleet("broken", 3).await?;
+    want(&world, BROKEN);
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let gave_up = |mac: &Mac| {
+        let status = mac.status.clone().unwrap_or_default();
+        status.failure_reason.as_deref() == Some("TartKubeletUpdateExceededRetries")
+            && status.phase == Some(Phase::Failed)
+            && status.failed_host_config_hash.as_deref() == Some(BROKEN)
+    };
+    let all = wait::until("two hosts to give up and one to be spared", PATIENCE, || async {
+        let macs = world.macs().list(&ListParams::default()).await?.items;
+        let failed = macs.iter().filter(|mac| gave_up(mac)).count();
+        let spared = macs.iter().any(|mac| {
+            let conditions = mac.status.clone().unwrap_or_default().conditions;
+            conditions::find(&conditions, "UpToDate").is_some_and(|c| c.reason.as_deref() == Some("RolloutPaused"))
+        });
+        Ok(if failed == 2 && spared {
+            Look::Done(macs)
+        } else {
+            Look::not_yet((failed, spared))
+        })
+    })
+    .await?;
+    let tried: BTreeSet<String> = world.ledger.updated().into_iter().map(|(machine, _)| machine).collect();
+    ensure!(tried.len() == 2, "the third was tried as well: {tried:?}");
+    for mac in &all {
+        let status = mac.status.clone().unwrap_or_default();
+        ensure!(status.host_config_hash.as_deref() == Some("one"), "it has what it had");
+        let initialization = status.initialization.context("never provisioned")?;
+        ensure!(initialization.provisioned == Some(true), "it still serves");
+    }
+    replica.kill().await?;
+    want(&world, "three");
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    for machine in &machines {
+        let healed = |mac: Option<&Mac>| {
+            let status = mac.and_then(|mac| mac.status.clone()).unwrap_or_default();
+            has(mac, "three") && status.failure_reason.is_none() && status.phase == Some(Phase::Ready)
+        };
+        world.until("healed", machine, healed).await?;
+    }
+    check_unharmed(&world)?;
+    replica.kill().await
+}
+
+#[tokio::test]
+async fn a_host_whose_node_was_deleted_joins_again_without_being_set_up_anew() -> Result<()> {
+    let (mut world, machines) = fleet("rejoin", 1).await?;
+    world.rejoin_after = Duration::from_millis(500);
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let old = nodes.get(&machines[0]).await?;
+    nodes.delete(&machines[0], &DeleteParams::default()).await?;
+    wait::until_true("the Node to come back", PATIENCE, || async {
+        let node = nodes.get_opt(&machines[0]).await?;
+        Ok(node.is_some_and(|node| node.metadata.uid != old.metadata.uid))
+    })
+    .await?;
+    world.until("up to date", &machines[0], |mac| has(mac, "one")).await?;
+    ensure!(world.ledger.updated().len() == 1, "{:?}", world.ledger.updated());
+    ensure!(world.ledger.knocks() == 2, "once for each time it joined");
+    check_unharmed(&world)?;
+    replica.kill().await
+}
