@@ -143,7 +143,8 @@ struct Woken {
 /// Puts a new list in the place of the old one.
 fn take(state: &mut ZoneState, hosts: Vec<Host>, begun: Instant, now: Timestamp) -> Woken {
     let first = state.inventory.at.is_none();
-    state.error = None;
+    // Whoever was told that the list cannot be read has to hear that it can.
+    let recovered = state.error.take().is_some();
     let old = std::mem::replace(&mut state.inventory, Inventory { at: Some(now), hosts });
     state.observed.retain(|_, (at, _)| *at >= begun);
     for (_, host) in state.observed.values() {
@@ -165,7 +166,7 @@ fn take(state: &mut ZoneState, hosts: Vec<Host>, begun: Instant, now: Timestamp)
             .filter(|id| !here.contains(id))
             .cloned(),
     );
-    let waiting = if first || !changed.is_empty() {
+    let waiting = if first || recovered || !changed.is_empty() {
         std::mem::take(&mut state.waiting)
     } else {
         BTreeSet::new()

@@ -30,6 +30,18 @@ fn outcome(retry: Retry) -> Outcome {
 
 impl Context {
     pub(super) async fn rest(&self, mac: &Mac, machine: &Machine, situation: &Situation) -> Result<Outcome, Error> {
+        // A list that could not be read lately says nothing about what is free now; why it could not be read does.
+        let unread = match situation {
+            Situation::NoAvailableHost { .. } => self.parts.inventories.ask(&machine.zone).read().error().cloned(),
+            _ => None,
+        };
+        if let Some(error) = unread {
+            self.parts.inventories.wait(&machine.zone, &key(mac));
+            let report = Situation::Scaleway(Box::new(error)).report(machine.standing.deleting);
+            let retry = outcome(report.retry);
+            self.report(mac, machine, report).await?;
+            return Ok(retry);
+        }
         let report = situation.report(machine.standing.deleting);
         let mut retry = outcome(report.retry);
         match situation {
