@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use russet_sim_scaleway::{Act, DEFAULT_SECRET_KEY, Fault, Status};
+use russet_sim_scaleway::{Act, Fault, Status};
 use serde_json::{Value, json};
 
+use super::raw::Raw;
 use super::{Play, Scenario, Stage};
 use crate::fleet::Fleet;
 use crate::wait::PATIENCE;
@@ -37,7 +38,7 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
         "{}/apple-silicon/v1alpha1/zones/fr-par-1/servers/{server}",
         fleet.sim.url()
     );
-    let http = Http::default();
+    let http = Raw::default();
     http.call("PATCH", &url, json!({"name": "somebody-elses-pool-1"}))
         .await?;
     handle.inject(Fault::new("POST", "/apple-silicon/**", Act::Status(502)));
@@ -68,7 +69,7 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     yard.template("next", json!({"hostCPU": 4})).await?;
     yard.deployment("next", "next", 1).await?;
     yard.scale("macos", 0).await?;
-    // An answer that was lost is waited for until it can no longer arrive: a minute.
+    // An answer that was lost is waited for until it can no longer arrive.
     yard.available_within("macos", 0, PATIENCE * 3).await?;
     yard.available_within("next", 1, PATIENCE * 3).await?;
     let after = handle.host(&server).context("the mini is gone")?.generation;
@@ -94,21 +95,4 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     ensure!(renames >= 2, "renamed into the pool before the wipe: {calls:?}");
     narrator.holds("it got its pool name, and then its next owner's, only after the wipe");
     Ok(())
-}
-
-/// Calls by hand.
-#[derive(Default)]
-struct Http(reqwest::Client);
-
-impl Http {
-    async fn call(&self, method: &str, url: &str, body: Value) -> Result<Value> {
-        let mut request = self
-            .0
-            .request(method.parse()?, url)
-            .header("X-Auth-Token", DEFAULT_SECRET_KEY);
-        if !body.is_null() {
-            request = request.json(&body);
-        }
-        Ok(request.send().await?.error_for_status()?.json().await?)
-    }
 }
