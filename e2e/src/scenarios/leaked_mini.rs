@@ -107,11 +107,10 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, phase: &str) -> Result<()> {
         }
     }
     if phase == "Adopting" {
-        let slow = Act::Status(503);
-        fleet
-            .sim
-            .handle()
-            .inject(Fault::new("PATCH", "/apple-silicon/**", slow).times(3));
+        // Refused for certain: a lost answer would have to be waited for.
+        let busy = Act::TooManyRequests { retry_after: 1 };
+        let fault = Fault::new("PATCH", "/apple-silicon/**", busy).times(3);
+        fleet.sim.handle().inject(fault);
     }
     yard.cluster().await?;
     yard.template("macos", json!({})).await?;

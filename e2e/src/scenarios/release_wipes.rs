@@ -57,13 +57,14 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
 
 async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     let Stage { world: fleet, narrator } = stage;
-    narrator.step("two machines compete for one mini; the first is deleted while every second reinstallation call fails, before or after its effect");
+    narrator.step("two machines compete for one mini; the first is deleted while the reinstallation is refused twice, and then done without an answer");
     let handle = fleet.sim.handle();
     let yard = fleet.yard("ours", 1).await?;
     yard.running(1).await?;
     let server = yard.minis().into_iter().next().context("there is no mini")?;
     let reinstall = "/apple-silicon/v1alpha1/zones/*/servers/*/reinstall";
-    handle.inject(Fault::new("POST", reinstall, Act::Status(502)).times(2));
+    let refused = Act::TooManyRequests { retry_after: 1 };
+    handle.inject(Fault::new("POST", reinstall, refused).times(2));
     handle.inject(Fault::new("POST", reinstall, Act::Status(502)).skip(2).after_effect());
     let generation = handle.host(&server).context("the mini is gone")?.generation;
     yard.template("next", json!({"hostCPU": 4})).await?;
@@ -73,12 +74,9 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     yard.available_within("macos", 0, PATIENCE * 3).await?;
     yard.available_within("next", 1, PATIENCE * 3).await?;
     let after = handle.host(&server).context("the mini is gone")?.generation;
-    ensure!(
-        after == generation + 1,
-        "it was wiped {} times, not once",
-        after - generation
-    );
-    narrator.holds("the second machine got the mini after exactly one wipe");
+    // A wipe that nobody saw run, because its answer was lost, is not believed: it may be done again, while the host is still held.
+    ensure!(after > generation, "it was handed on without a wipe");
+    narrator.holds("the second machine got the mini, and it had been wiped");
 
     let id = server.to_string();
     let calls: Vec<String> = handle
@@ -87,12 +85,13 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
         .filter(|call| call.path.contains(&id) && call.method != "GET" && call.reached)
         .map(|call| format!("{} {}", call.method, call.path.rsplit('/').next().unwrap_or_default()))
         .collect();
-    let wipe = calls
-        .iter()
-        .rposition(|call| call.ends_with("reinstall"))
-        .context("it was never wiped")?;
-    let renames = calls.iter().skip(wipe).filter(|call| call.starts_with("PATCH")).count();
-    ensure!(renames >= 2, "renamed into the pool before the wipe: {calls:?}");
-    narrator.holds("it got its pool name, and then its next owner's, only after the wipe");
+    let is_wipe = |call: &String| call.ends_with("reinstall");
+    let first = calls.iter().position(is_wipe).context("it was never wiped")?;
+    let last = calls.iter().rposition(is_wipe).context("it was never wiped")?;
+    let wipes = calls.get(first..=last).unwrap_or_default();
+    ensure!(wipes.iter().all(is_wipe), "renamed between two wipes: {calls:?}");
+    let renames = calls.iter().skip(last).filter(|call| call.starts_with("PATCH")).count();
+    ensure!(renames >= 2, "wiped after it was in the pool: {calls:?}");
+    narrator.holds("it got its pool name, and then its next owner's, only after the last call that wipes it");
     Ok(())
 }
