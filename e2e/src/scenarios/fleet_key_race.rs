@@ -54,8 +54,9 @@ async fn naive(stage: &mut Stage<'_, TestCluster>) -> Result<()> {
     for public in &publics {
         let list = format!("{url}?project_id={DEFAULT_PROJECT}&name=macs");
         let known = raw.call("GET", &list, Value::Null).await?;
-        for stale in known["ssh_keys"].as_array().into_iter().flatten() {
-            let id = stale["id"].as_str().context("an id")?;
+        let known = known.get("ssh_keys").and_then(Value::as_array).cloned();
+        for stale in known.context("a list of keys")? {
+            let id = stale.get("id").and_then(Value::as_str).context("an id")?;
             raw.call("DELETE", &format!("{url}/{id}"), Value::Null).await?;
         }
         let body = json!({"name": "macs", "public_key": public, "project_id": DEFAULT_PROJECT});

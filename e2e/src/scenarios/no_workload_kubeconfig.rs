@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Play, Scenario, Stage};
-use crate::fleet::{CORE, Fleet, Yard, condition};
+use crate::fleet::{CORE, Fleet, INFRA, Yard, condition};
 use crate::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -34,9 +34,12 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     narrator
         .step("a Cluster whose infrastructure somebody else manages, who says that all is ready and makes no Secret");
     let yard = fleet.yard("naive", 1).await?;
-    let mut theirs = yard.infra_cluster();
-    theirs["metadata"]["annotations"] = json!({format!("{CORE}/managed-by"): "somebody"});
-    yard.apply(theirs).await?;
+    yard.apply(json!({
+        "apiVersion": format!("{INFRA}/v1alpha1"), "kind": "ScalewayAppleSiliconCluster",
+        "metadata": {"name": "fleet", "annotations": {format!("{CORE}/managed-by"): "somebody"}},
+        "spec": {"controlPlaneEndpoint": {"host": "192.0.2.1", "port": 6443}},
+    }))
+    .await?;
     yard.apply(yard.core_cluster()).await?;
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let ready = |kind: &str| json!({"type": kind, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": now});
@@ -73,9 +76,15 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
         let probe = condition(&cluster, "RemoteConnectionProbe")
             .cloned()
             .unwrap_or_default();
-        let blind = probe["status"] == "False";
+        let blind = probe.get("status") == Some(&json!("False"));
         Ok(if provisioned && blind {
-            Look::Done(probe["message"].as_str().unwrap_or_default().to_owned())
+            Look::Done(
+                probe
+                    .get("message")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned(),
+            )
         } else {
             Look::not_yet((probe, machine))
         })

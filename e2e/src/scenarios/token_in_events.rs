@@ -198,8 +198,11 @@ async fn secrets(yard: &Yard<'_>) -> Result<BTreeMap<String, String>> {
                 }
                 "value" => {
                     let kubeconfig: serde_json::Value = serde_yaml_ng::from_str(&text).unwrap_or_default();
-                    let tokens = kubeconfig["users"].as_array().into_iter().flatten();
-                    let tokens = tokens.filter_map(|user| user.pointer("/user/token")?.as_str().map(str::to_owned));
+                    let tokens = kubeconfig.get("users").and_then(serde_json::Value::as_array).cloned();
+                    let tokens = tokens
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|user| user.pointer("/user/token")?.as_str().map(str::to_owned));
                     found.extend(tokens.map(|token| (format!("the token of kubeconfig {name}"), token)));
                 }
                 _ => {}
