@@ -39,11 +39,13 @@ async fn header_drip_starves_nobody_and_is_cut_off() {
 
 #[tokio::test]
 async fn leaked_mini_ends_in_the_pool_or_is_reported() {
+    crate::capi_provider_program();
     replay("leaked-mini").await;
 }
 
 #[tokio::test]
 async fn release_wipes_a_live_host_never_and_pools_none_unwiped() {
+    crate::capi_provider_program();
     replay("release-wipes-a-live-host").await;
 }
 
@@ -69,16 +71,19 @@ async fn egress_service_race_loses_nobodys_fields() {
 
 #[tokio::test]
 async fn no_workload_kubeconfig_is_needed_from_outside() {
+    crate::capi_provider_program();
     replay("no-workload-kubeconfig").await;
 }
 
 #[tokio::test]
 async fn token_in_events_and_anywhere_else_is_found_by_no_canary() {
+    crate::capi_provider_program();
     replay("token-in-events").await;
 }
 
 #[tokio::test]
 async fn nodes_in_a_role_are_not_needed_under_the_rights_of_the_chart() {
+    crate::capi_provider_program();
     replay("nodes-in-a-role").await;
 }
 
