@@ -67,9 +67,10 @@ pub struct Fleet {
     pub sim: Sim,
     pub macs: Macs,
     pub cluster: TestCluster,
-    /// The provider, as the audit log names it. It may do everything: what its chart grants is another test's subject.
+    /// The provider, as the audit log names it; empty until it runs. It may do everything unless a test starts it otherwise.
     pub provider_user: String,
     health: SocketAddr,
+    metrics: SocketAddr,
     count: AtomicUsize,
 }
 
@@ -98,8 +99,23 @@ impl Fleet {
             .await
     }
 
-    /// One of its own, with further flags for the provider.
+    /// One of its own, with further flags for the provider, which may do everything.
     pub async fn start(args: &[&str]) -> Result<Self> {
+        let mut fleet = Self::without_provider().await?;
+        remote_account(&fleet.cluster).await?;
+        let granted = {
+            let sandbox = fleet.cluster.sandbox("provider").await?;
+            let all = rule("*", &["*"], &["*"]);
+            sandbox.identity(PROVIDER).everywhere(vec![all]).grant().await?
+        };
+        fleet.provider_user = granted.username;
+        let args: Vec<&str> = [&["--leader-elect=false"], args].concat();
+        fleet.start_provider(&granted.kubeconfig, &args).await?;
+        Ok(fleet)
+    }
+
+    /// One whose provider is still to be started, under rights of the caller's choice; nobody is granted anything yet.
+    pub async fn without_provider() -> Result<Self> {
         let cluster = TestCluster::start(Extras {
             controller_manager: true,
             cluster_api: true,
@@ -114,27 +130,19 @@ impl Fleet {
         };
         let sim = Sim::start_with(options, macs.clone()).await?;
         let ports = russet_cluster::ports::Ports::pick(cluster.dir(), Ipv4Addr::LOCALHOST, &["health", "metrics"])?;
-        remote_account(&cluster).await?;
-        let granted = {
-            let sandbox = cluster.sandbox("provider").await?;
-            let all = rule("*", &["*"], &["*"]);
-            sandbox.identity(PROVIDER).everywhere(vec![all]).grant().await?
-        };
-        let fleet = Self {
+        Ok(Self {
             sim,
             macs,
             cluster,
-            provider_user: granted.username,
+            provider_user: String::new(),
             health: ports.socket("health"),
+            metrics: ports.socket("metrics"),
             count: AtomicUsize::new(0),
-        };
-        fleet
-            .start_provider(&granted.kubeconfig, ports.socket("metrics"), args)
-            .await?;
-        Ok(fleet)
+        })
     }
 
-    async fn start_provider(&self, kubeconfig: &Path, metrics: SocketAddr, args: &[&str]) -> Result<()> {
+    /// Starts the provider as whoever the kubeconfig names.
+    pub async fn start_provider(&self, kubeconfig: &Path, args: &[&str]) -> Result<()> {
         let control_plane = self.cluster.control_plane();
         let spec = Spec::new(
             PROVIDER,
@@ -145,10 +153,9 @@ impl Fleet {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--api-server-url={}", control_plane.server()),
             format!("--health-probe-bind-address={}", self.health),
-            format!("--metrics-bind-address={metrics}"),
+            format!("--metrics-bind-address={}", self.metrics),
             format!("--stand-in-port={}", self.macs.port()),
             "--host-bootstrap=stand-in".to_owned(),
-            "--leader-elect=false".to_owned(),
             // No other cluster takes these minis, and a wipe takes a second here.
             "--claim-settle-time=0s".to_owned(),
             "--min-wipe-time=200ms".to_owned(),
@@ -203,7 +210,7 @@ impl Fleet {
             minis: Mutex::default(),
         };
         yard.stock(minis)?;
-        yard.apply(yard.secret()).await?;
+        yard.apply(bootstrap_secret()).await?;
         Ok(yard)
     }
 }
@@ -248,6 +255,11 @@ async fn remote_account(cluster: &TestCluster) -> Result<()> {
         bindings.create(&post, &serde_json::from_value(object)?).await?;
     }
     Ok(())
+}
+
+/// What every Machine names as its bootstrap data; core never reads it.
+fn bootstrap_secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "noop-bootstrap"}, "data": {"value": ""}})
 }
 
 /// One test's corner.
@@ -340,10 +352,6 @@ impl Yard<'_> {
         let api = self.api(group, version, &types.kind);
         let params = PatchParams::apply("test").force();
         Ok(api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?)
-    }
-
-    fn secret(&self) -> Value {
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "noop-bootstrap"}, "data": {"value": ""}})
     }
 
     /// Our cluster object, and a Cluster that names it twice.
@@ -443,7 +451,11 @@ impl Yard<'_> {
             }
             let macs = all_macs.list(&ListParams::default()).await?;
             let said: Vec<Value> = macs.items.iter().map(|mac| json!(mac.status)).collect();
-            Ok(Look::NotYet(format!("{} {}", object.data["status"], json!(said))))
+            Ok(Look::NotYet(format!(
+                "{} {}",
+                json!(object.data.get("status")),
+                json!(said)
+            )))
         })
         .await
     }

@@ -27,12 +27,12 @@ const PHASES: [&str; 3] = ["Adopting", "Bootstrapping", "Ready"];
 
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
-        let minis = u32::try_from(PHASES.len()).unwrap_or(0);
-        naive(stage).await?;
+        let orphan = naive(stage).await?;
         for phase in PHASES {
             delete_in(stage, phase).await?;
         }
-        stage.step(format!("all {minis} phases are done; look at the bill"));
+        stage.step("all phases are done; look at the bill, and at what the provider says of the stranded mini");
+        reported(stage, &orphan).await?;
         let bill = stage.world.sim.handle().bill();
         let paid: BTreeSet<String> = bill.running().map(ToString::to_string).collect();
         let known: BTreeSet<String> = stage
@@ -51,7 +51,7 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
 }
 
 /// What happens when a finalizer is simply taken off, as a provider without a release does.
-async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
+async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<String> {
     stage.step("a machine whose finalizer is torn off while it is deleted: what a provider without a release leaves");
     let name = {
         let yard = stage.world.yard("naive", 1).await?;
@@ -74,10 +74,17 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     stage.bites(format!(
         "the mini is still named {name}, costs money, and nobody will ever take it"
     ));
+    Ok(name)
+}
+
+/// What only looks like an orphan for as long as a call may be under way is not reported, so this comes last.
+async fn reported(stage: &mut Stage<'_, Fleet>, name: &str) -> Result<()> {
     let fleet = &stage.world;
     wait::until("the orphan to be reported", PATIENCE, || async {
         let log = fleet.provider_log();
-        let told = log.lines().any(|line| line.contains("orphan") && line.contains(&name));
+        let told = log
+            .lines()
+            .any(|line| line.contains("belongs to nobody") && line.contains(name));
         Ok(if told {
             Look::Done(())
         } else {
@@ -100,11 +107,10 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, phase: &str) -> Result<()> {
         }
     }
     if phase == "Adopting" {
-        let slow = Act::Status(503);
-        fleet
-            .sim
-            .handle()
-            .inject(Fault::new("PATCH", "/apple-silicon/**", slow).times(3));
+        // Refused for certain: a lost answer would have to be waited for.
+        let busy = Act::TooManyRequests { retry_after: 1 };
+        let fault = Fault::new("PATCH", "/apple-silicon/**", busy).times(3);
+        fleet.sim.handle().inject(fault);
     }
     yard.cluster().await?;
     yard.template("macos", json!({})).await?;
@@ -129,30 +135,20 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, phase: &str) -> Result<()> {
     })
     .await?;
     yard.all_pooled(1).await?;
-    wiped_if_owned(&yard)?;
-    narrator.holds(&format!(
-        "{phase}: the mini is back in the pool, and was wiped if it had been ours"
-    ));
+    let wiped = wipes(&yard);
+    ensure!(
+        phase == "Adopting" || wiped == 1,
+        "{phase}: the mini was in use and came back after {wiped} wipes"
+    );
+    narrator.holds(&format!("{phase}: the mini is back in the pool after {wiped} wipes"));
     Ok(())
 }
 
-/// A mini that once bore a machine's name was reinstalled since.
-fn wiped_if_owned(yard: &Yard<'_>) -> Result<()> {
-    for server in yard.minis() {
-        let id = server.to_string();
-        let calls = yard.fleet.sim.handle().journal();
-        let of_host = calls.iter().filter(|call| call.path.contains(&id) && call.reached);
-        let mut owned = false;
-        let mut wiped = false;
-        for call in of_host {
-            owned |= call.method == "PATCH" && call.status < 300;
-            wiped |= call.path.ends_with("/reinstall") && call.status < 300;
-        }
-        let generation = yard.fleet.sim.handle().host(&server).map_or(0, |host| host.generation);
-        ensure!(
-            !owned || wiped || generation == 1,
-            "mini {id} was renamed and not wiped"
-        );
-    }
-    Ok(())
+/// How often the minis of a yard were installed anew.
+fn wipes(yard: &Yard<'_>) -> u32 {
+    let generation = |server| yard.fleet.sim.handle().host(&server).map_or(0, |host| host.generation);
+    yard.minis()
+        .into_iter()
+        .map(|server| generation(server).saturating_sub(1))
+        .sum()
 }

@@ -4,12 +4,20 @@
 //! honest: a fault that no longer bites anybody would make the assertion worthless.
 
 mod crd_pruning;
+mod egress_race;
+mod fleet_key_race;
 mod header_drip;
+mod iam_project_scope;
 mod leaked_mini;
 mod namespaced_informer;
+mod no_workload_kubeconfig;
+mod nodes_in_a_role;
+mod pem_and_spaces;
+mod raw;
 mod release_wipes;
 mod rollback_trap;
 mod scope_confusion;
+mod token_in_events;
 
 pub use rollback_trap::apply as restore;
 
@@ -58,8 +66,12 @@ enum Play {
     Cluster(for<'a> fn(&'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>>),
     /// Cluster API core, the provider as a process, an emulated Scaleway and minis that join.
     Fleet(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
+    /// The same with a provider that is still to be started, as whoever the story says.
+    Bare(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
     /// The cache node's program; the story starts as many as it needs.
     Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
+    /// Nothing yet; the story sets its own stage.
+    Plain(for<'a> fn(&'a mut Stage<'_, ()>) -> BoxFuture<'a, Result<()>>),
 }
 
 /// What a scenario plays on.
@@ -94,6 +106,21 @@ static ALL: &[Scenario] = &[
     header_drip::SCENARIO,
     leaked_mini::SCENARIO,
     release_wipes::SCENARIO,
+    iam_project_scope::SCENARIO,
+    fleet_key_race::SCENARIO,
+    pem_and_spaces::SCENARIO,
+    egress_race::SCENARIO,
+    no_workload_kubeconfig::SCENARIO,
+    token_in_events::SCENARIO,
+    nodes_in_a_role::SCENARIO,
+];
+
+/// What keeps a story short: an answer that was lost can arrive for no longer than the client's own times allow, and orphans are looked
+/// for all the time.
+const FLEET_ARGS: [&str; 3] = [
+    "--call-flight-time=35s",
+    "--orphan-reclaim-interval=2s",
+    "--bootstrap-retry-interval=1s",
 ];
 
 pub fn all() -> &'static [Scenario] {
@@ -116,13 +143,19 @@ impl Scenario {
             }
             Play::Fleet(play) => {
                 narrator.step("start a real control plane with Cluster API core, the provider, and an emulated Scaleway with minis");
-                let world = Fleet::start(&[]).await?;
+                let world = Fleet::start(&FLEET_ARGS).await?;
+                play(&mut Stage { world, narrator }).await
+            }
+            Play::Bare(play) => {
+                narrator.step("start a real control plane with Cluster API core, and an emulated Scaleway with minis");
+                let world = Fleet::without_provider().await?;
                 play(&mut Stage { world, narrator }).await
             }
             Play::Cache(play) => {
                 let world = Program::find()?;
                 play(&mut Stage { world, narrator }).await
             }
+            Play::Plain(play) => play(&mut Stage { world: (), narrator }).await,
         }
     }
 }

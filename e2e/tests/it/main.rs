@@ -43,3 +43,14 @@ fn kura_program() -> russet_e2e::kura::Program {
         russet_e2e::kura::Program::find().unwrap()
     })
 }
+
+/// The provider that was built last; built now if it never was.
+fn capi_provider_program() {
+    if russet_e2e::fleet::provider_program().is_err() {
+        let built = std::process::Command::new(env!("CARGO"))
+            .args(["build", "--package", "russet-capi-provider"])
+            .status()
+            .unwrap();
+        assert!(built.success(), "failed to build the provider");
+    }
+}

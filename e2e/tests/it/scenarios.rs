@@ -37,6 +37,56 @@ async fn header_drip_starves_nobody_and_is_cut_off() {
     replay("header-drip").await;
 }
 
+#[tokio::test]
+async fn leaked_mini_ends_in_the_pool_or_is_reported() {
+    crate::capi_provider_program();
+    replay("leaked-mini").await;
+}
+
+#[tokio::test]
+async fn release_wipes_a_live_host_never_and_pools_none_unwiped() {
+    crate::capi_provider_program();
+    replay("release-wipes-a-live-host").await;
+}
+
+#[tokio::test]
+async fn iam_project_scope_is_named_in_every_call() {
+    replay("iam-project-scope").await;
+}
+
+#[tokio::test]
+async fn fleet_key_race_has_one_winner_everywhere() {
+    replay("fleet-key-race").await;
+}
+
+#[tokio::test]
+async fn pem_and_spaces_are_read_or_named_by_their_field() {
+    replay("pem-and-spaces").await;
+}
+
+#[tokio::test]
+async fn egress_service_race_loses_nobodys_fields() {
+    replay("egress-service-race").await;
+}
+
+#[tokio::test]
+async fn no_workload_kubeconfig_is_needed_from_outside() {
+    crate::capi_provider_program();
+    replay("no-workload-kubeconfig").await;
+}
+
+#[tokio::test]
+async fn token_in_events_and_anywhere_else_is_found_by_no_canary() {
+    crate::capi_provider_program();
+    replay("token-in-events").await;
+}
+
+#[tokio::test]
+async fn nodes_in_a_role_are_not_needed_under_the_rights_of_the_chart() {
+    crate::capi_provider_program();
+    replay("nodes-in-a-role").await;
+}
+
 #[test]
 fn every_scenario_has_a_test_in_this_file() {
     let source = include_str!("scenarios.rs");

@@ -66,8 +66,9 @@ impl Exchange {
         let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
         client.ready().await.map_err(|error| unavailable(error.to_string()))?;
         let (send, mut receive) = mpsc::channel(1);
-        let sent = send.send(first.into()).await;
-        sent.map_err(|error| unavailable(error.to_string()))?;
+        send.send(first.into())
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
         let messages = stream::poll_fn(move |cx| receive.poll_recv(cx));
         let answer = client
             .streaming(target.request(messages), PathAndQuery::from_static(path), Plain)
