@@ -1,7 +1,7 @@
 //! The contract of `ScalewayAppleSiliconMachine`.
 
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_e2e::fleet::{CORE, Fleet, INFRA, Yard, condition, is_true};
 use russet_e2e::wait::{self, Look, PATIENCE};
@@ -84,7 +84,7 @@ async fn rule_m6_our_ready_condition_and_its_message_reach_the_machine() {
     yard.deployment("macos", "macos", 1).await.unwrap();
     let machines = yard.machines();
     wait::until("the shortage to be told by core", PATIENCE, || async {
-        let all = machines.list(&Default::default()).await?.items;
+        let all = machines.list(&ListParams::default()).await?.items;
         let told = all
             .first()
             .and_then(|machine| condition(machine, "InfrastructureReady"));
