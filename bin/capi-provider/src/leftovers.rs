@@ -112,6 +112,8 @@ pub struct Leftovers {
     pub scaleway: russet_scaleway::Client,
     /// Where our machines are.
     pub scope: Scope,
+    /// Where claims and keys are.
+    pub secrets_namespace: String,
     /// Where egress Services are, if any are made.
     pub egress_namespace: Option<String>,
     /// Metrics.
@@ -129,6 +131,8 @@ impl std::fmt::Debug for Leftovers {
 /// What is remembered between two looks.
 #[derive(Debug, Default)]
 pub struct Known {
+    /// Namespaces in which there were machines.
+    namespaces: BTreeSet<String>,
     since: BTreeMap<Leftover, Timestamp>,
     told: BTreeSet<Leftover>,
 }
@@ -151,8 +155,8 @@ impl Leftovers {
         let requests = listed(&requests, &ListParams::default()).await;
         let mut secrets = Ok(Vec::new());
         let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
-        for place in self.scope.places() {
-            let api: Api<Secret> = place.api(&self.client);
+        for namespace in self.namespaces(known) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             secrets = match (secrets, listed(&api, &ours).await) {
                 (Ok(mut all), Ok(more)) => {
                     all.extend(more);
@@ -170,7 +174,12 @@ impl Leftovers {
         };
         // Of all namespaces: other providers make the same things.
         let machines: Api<ScalewayAppleSiliconMachine> = Api::all(self.client.clone());
-        let living = Living::of(&machines.list(&ListParams::default()).await?.items);
+        let machines = machines.list(&ListParams::default()).await?.items;
+        let seen = machines.iter().filter_map(|mac| mac.metadata.namespace.clone());
+        known
+            .namespaces
+            .extend(seen.filter(|namespace| self.scope.contains(namespace)));
+        let living = Living::of(&machines);
         note(Kind::SshKey, keys.map(|keys| ssh_keys(&keys, &living)));
         note(Kind::CredentialSecret, secrets.map(|all| credentials(&all, &living)));
         note(
@@ -180,6 +189,16 @@ impl Leftovers {
         note(Kind::EgressService, services.map(|all| egress_services(&all, &living)));
         self.tell(known, found, &unseen, now);
         Ok(())
+    }
+
+    /// Where credentials may be: where machines are or were. Not everywhere: the chart grants Secrets by namespace.
+    fn namespaces(&self, known: &Known) -> BTreeSet<String> {
+        let named = self.scope.places();
+        let named = named
+            .iter()
+            .filter_map(|place| place.namespace().map(ToOwned::to_owned));
+        let all = named.chain(known.namespaces.iter().cloned());
+        all.chain([self.secrets_namespace.clone()]).collect()
     }
 
     fn tell(&self, known: &mut Known, found: Vec<Leftover>, unseen: &BTreeSet<Kind>, now: Timestamp) {

@@ -170,6 +170,7 @@ fn build(
         client: manager.client(),
         scaleway: scaleway.clone(),
         scope: manager.config().scope.clone(),
+        secrets_namespace: settings.secrets_namespace.clone(),
         egress_namespace: companions
             .map(|companions| &companions.egress)
             .filter(|egress| !egress.proxy_group.is_empty())
