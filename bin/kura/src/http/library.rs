@@ -66,7 +66,7 @@ where
         .initial_connection_window_size(16 * 1024 * 1024)
         .max_frame_size(64 * 1024)
         .max_concurrent_streams(128)
-        .max_send_buf_size(512 * 1024)
+        .max_send_buf_size(128 * 1024)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESETS)
         .max_local_error_reset_streams(ERROR_RESETS)

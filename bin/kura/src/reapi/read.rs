@@ -22,8 +22,9 @@ use russet_reapi::wire::put_varint;
 use std::cell::RefCell;
 use std::task::{Context, Poll, ready};
 
-/// Content of one message.
-const PIECE: u64 = 128 * 1024;
+/// Content of one message. With what may wait for the socket, twice this, the readers of a busy node stay within the processor's
+/// caches: four times as much cost half as much processor time again.
+const PIECE: u64 = 64 * 1024;
 /// Room for what precedes the content of a message: prefix, tag and length.
 const ROOM: usize = PREFIX + 1 + 5;
 /// Tag of `ReadResponse.data`.
