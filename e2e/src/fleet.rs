@@ -482,19 +482,17 @@ impl Yard<'_> {
     pub async fn mac_until(
         &self,
         what: &str,
-        mut holds: impl FnMut(&ScalewayAppleSiliconMachine) -> bool,
+        holds: impl Fn(&ScalewayAppleSiliconMachine) -> bool,
     ) -> Result<ScalewayAppleSiliconMachine> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let last = self.only_mac().await;
-            match last {
-                Ok(mac) if holds(&mac) => return Ok(mac),
-                _ if tokio::time::Instant::now() < deadline => {}
-                Ok(mac) => anyhow::bail!("waited {PATIENCE:?} for {what}; last seen: {}", json!(mac)),
-                Err(error) => return Err(error.context(format!("waited {PATIENCE:?} for {what}"))),
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        wait::until(what, PATIENCE, || async {
+            let mac = self.only_mac().await?;
+            Ok(if holds(&mac) {
+                Look::Done(mac)
+            } else {
+                Look::NotYet(json!(mac).to_string())
+            })
+        })
+        .await
     }
 
     /// Waits until no mini of this yard is anything but free, ready and wiped since it was last used.
