@@ -29,7 +29,9 @@ pub enum Invalid {
     Kubeconfig { problem: &'static str },
     #[error("the cluster's certificate authority {problem}; use one or more CERTIFICATE blocks in PEM")]
     ClusterCa { problem: &'static str },
-    #[error("no address for the cluster's DNS is known; Pods could resolve no name, so wait until the Service kube-dns has one")]
+    #[error(
+        "no address for the cluster's DNS is known; Pods could resolve no name, so wait until the Service kube-dns has one"
+    )]
     NoClusterDns,
     #[error("{address} cannot serve DNS to Pods; use the address of the Service kube-dns")]
     ClusterDns { address: std::net::IpAddr },
@@ -41,7 +43,9 @@ pub enum Invalid {
     Mac { mac: String },
     #[error("{id} is no VLAN; use a number from 1 to 4094")]
     Vlan { id: u16 },
-    #[error("{address:?} is no address on a Private Network; use an IPv4 host address and a prefix, such as 172.16.0.5/22")]
+    #[error(
+        "{address:?} is no address on a Private Network; use an IPv4 host address and a prefix, such as 172.16.0.5/22"
+    )]
     PrivateAddress { address: String },
     #[error("images may take at most 65536 GiB of /data, not {gib}; use 0 for no limit")]
     ImagesQuota { gib: u32 },

@@ -59,7 +59,11 @@ pub(super) fn unit(join: &Join) -> String {
         format!("--provider-id={}", join.provider_id),
     ];
     if !join.labels.is_empty() {
-        let labels: Vec<_> = join.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<_> = join
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         flags.push(format!("--node-labels={}", labels.join(",")));
     }
     if !join.taints.is_empty() {

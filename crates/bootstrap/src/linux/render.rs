@@ -94,7 +94,11 @@ fn variables(join: &Join, kubeconfig: &str, config_hash: &str) -> Vec<(&'static 
         PrivateNet::Nic { mac, address } => (mac.to_ascii_lowercase(), String::new(), address.clone()),
         PrivateNet::Vlan { id, address } => (String::new(), id.to_string(), address.clone()),
     };
-    variables.extend([("PN_MAC", mac), ("PN_VLAN", vlan), ("PN_ADDRESS", address.unwrap_or_default())]);
+    variables.extend([
+        ("PN_MAC", mac),
+        ("PN_VLAN", vlan),
+        ("PN_ADDRESS", address.unwrap_or_default()),
+    ]);
     if join.private_network != PrivateNet::None {
         variables.extend([("PN0_UP", PN0_UP.to_owned()), ("PN0_LEASE", PN0_LEASE.to_owned())]);
     }
@@ -102,7 +106,10 @@ fn variables(join: &Join, kubeconfig: &str, config_hash: &str) -> Vec<(&'static 
 }
 
 fn secret_array(kubeconfig: &str) -> String {
-    let words: Vec<_> = kubelet::secrets(kubeconfig).iter().map(|secret| quote::word(secret)).collect();
+    let words: Vec<_> = kubelet::secrets(kubeconfig)
+        .iter()
+        .map(|secret| quote::word(secret))
+        .collect();
     format!("SECRETS=({})\n", words.join(" "))
 }
 
@@ -155,8 +162,11 @@ fn config_hash(join: &Join, steps: &[Step]) -> String {
     }
     digest.update(GUARD);
     digest.update(program(steps));
-    digest.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    digest
+        .finalize()
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }

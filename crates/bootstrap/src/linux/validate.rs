@@ -67,7 +67,9 @@ pub(super) fn check(join: &Join) -> Result<(), Invalid> {
 }
 
 fn check_label(key: &str, value: &str) -> Result<(), Invalid> {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let (prefix, name) = key
+        .split_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if name.is_empty() || !is_label_text(name) || !prefix.is_none_or(is_dns_name) {
         return Err(Invalid::LabelKey { key: key.to_owned() });
     }
@@ -114,7 +116,12 @@ fn check_kubeconfig(kubeconfig: &Secret<String>) -> Result<(), Invalid> {
     let Ok(parsed) = serde_yaml_ng::from_str::<Value>(text) else {
         return problem("is not YAML");
     };
-    let filled = |key: &str| parsed.get(key).and_then(Value::as_sequence).is_some_and(|list| !list.is_empty());
+    let filled = |key: &str| {
+        parsed
+            .get(key)
+            .and_then(Value::as_sequence)
+            .is_some_and(|list| !list.is_empty())
+    };
     if !(filled("clusters") && filled("users") && filled("contexts")) {
         return problem("is incomplete");
     }
@@ -162,7 +169,11 @@ fn is_host_address(text: &str) -> bool {
         return false;
     };
     let digits = !prefix.is_empty() && prefix.len() <= 2 && prefix.bytes().all(|c| c.is_ascii_digit());
-    let Some(prefix) = prefix.parse::<u32>().ok().filter(|prefix| digits && (8..=32).contains(prefix)) else {
+    let Some(prefix) = prefix
+        .parse::<u32>()
+        .ok()
+        .filter(|prefix| digits && (8..=32).contains(prefix))
+    else {
         return false;
     };
     let Ok(address) = address.parse::<Ipv4Addr>() else {
@@ -177,7 +188,10 @@ fn is_host_address(text: &str) -> bool {
 
 fn is_mac(text: &str) -> bool {
     let pairs: Vec<_> = text.split(':').collect();
-    pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.bytes().all(|c| c.is_ascii_hexdigit()))
+    pairs.len() == 6
+        && pairs
+            .iter()
+            .all(|pair| pair.len() == 2 && pair.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
 fn is_provider_id(text: &str) -> bool {
@@ -187,7 +201,9 @@ fn is_provider_id(text: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
     text.len() <= 256
         && !scheme.is_empty()
-        && scheme.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        && scheme
+            .bytes()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
         && path.split('/').all(|part| !part.is_empty() && part.bytes().all(plain))
 }
 
