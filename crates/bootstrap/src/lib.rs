@@ -10,4 +10,6 @@
 //! - [`ssh`]: an SSH client with typed errors, pinned host keys and a deadline on everything. It knows nothing of nodes.
 
 pub mod linux;
+pub mod mac;
+mod quote;
 pub mod ssh;

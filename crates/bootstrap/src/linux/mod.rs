@@ -19,7 +19,6 @@
 mod cloud_init;
 mod invalid;
 mod kubelet;
-mod quote;
 mod render;
 mod report;
 mod step;

@@ -1,0 +1,36 @@
+//! A step: a name, and what should be so when it is done.
+
+use std::time::Duration;
+
+use super::resource::Resource;
+
+/// How long a step may take unless it says otherwise.
+const DEADLINE: Duration = Duration::from_mins(5);
+
+/// One step of a plan.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub(super) name: &'static str,
+    pub(super) resources: Vec<Resource>,
+    pub(super) deadline: Duration,
+}
+
+impl Step {
+    pub(super) fn new(name: &'static str, resources: Vec<Resource>) -> Self {
+        Self {
+            name,
+            resources,
+            deadline: DEADLINE,
+        }
+    }
+
+    /// Its name in `status.steps`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its name in shell.
+    pub(super) fn function(&self) -> String {
+        self.name.replace('-', "_")
+    }
+}

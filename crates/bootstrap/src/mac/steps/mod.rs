@@ -1,0 +1,22 @@
+//! The steps, one file each.
+
+mod agent;
+mod hostname;
+mod sleep;
+pub(super) mod sudo;
+
+use super::config::{Fleet, Host};
+use super::step::Step;
+
+/// All of them, in order: what a step relies on comes before it. A step is in the list for every host; one that does not apply
+/// makes sure that what it would have set up is not there.
+pub(super) fn all(fleet: &Fleet, host: &Host) -> Vec<Step> {
+    vec![
+        sudo::step(&host.user),
+        sleep::step(),
+        hostname::step(host),
+        agent::kubeconfig(host),
+        agent::program(fleet),
+        agent::job(fleet, host),
+    ]
+}
