@@ -201,7 +201,9 @@ impl<'a, R: Remote> Engine<'a, R> {
         }
         let said = self.scrubber.clean(&output.stderr);
         let message = match sudo::refused(&output) {
-            true => "the host does not accept the password it should have; reinstall it, or store the right one".to_owned(),
+            true => {
+                "the host does not accept the password it should have; reinstall it, or store the right one".to_owned()
+            }
             false => said,
         };
         (self.progress)(step.name(), &StepState::Failed(message.clone()));

@@ -94,8 +94,14 @@ mod tests {
 
     #[test]
     fn values_cannot_become_markup() {
-        let text = render(vec![("ProgramArguments", Value::list(["a</string><string>b", "c & d"]))]);
-        assert!(text.contains("<string>a&lt;/string&gt;&lt;string&gt;b</string>"), "{text}");
+        let text = render(vec![(
+            "ProgramArguments",
+            Value::list(["a</string><string>b", "c & d"]),
+        )]);
+        assert!(
+            text.contains("<string>a&lt;/string&gt;&lt;string&gt;b</string>"),
+            "{text}"
+        );
         assert!(text.contains("<string>c &amp; d</string>"), "{text}");
     }
 }

@@ -125,7 +125,10 @@ mod tests {
         let survey = read(text).unwrap();
         assert_eq!(survey.findings["sudo"], Finding::Same);
         assert_eq!(survey.findings["agent"], Finding::Drift);
-        assert_eq!(survey.findings["tart"], Finding::Held("2 virtual machines run".to_owned()));
+        assert_eq!(
+            survey.findings["tart"],
+            Finding::Held("2 virtual machines run".to_owned())
+        );
         assert_eq!(survey.blobs["ab"], 12);
         for end in 0..text.len() - 1 {
             assert_eq!(read(&text[..end]), None, "{end}");

@@ -29,6 +29,7 @@ pub(super) enum Owner {
 impl Mode {
     pub(super) const DAEMON_PLIST: Self = Self::root("-rw-r--r--");
     pub(super) const PROGRAM: Self = Self::root("-rwxr-xr-x");
+    pub(super) const TEXT: Self = Self::root("-rw-r--r--");
 
     pub(super) const fn root(bits: &'static str) -> Self {
         Self {
@@ -71,7 +72,7 @@ pub(super) enum Resource {
     File {
         path: String,
         mode: Mode,
-        content: Secret<String>,
+        content: Secret<Vec<u8>>,
     },
     /// Nothing is there.
     Absent {
@@ -96,8 +97,10 @@ pub(super) enum Resource {
         job: String,
         plist: String,
     },
-    /// Anything else: a command that looks, one that makes it so. Values of the host come as variables.
+    /// Anything else: a command that looks, one that makes it so. Values of the host come as variables; what is uploaded for it is
+    /// `"$STATE/incoming/$UPLOAD"`.
     Script {
+        upload: Option<Artifact>,
         variables: Vec<(&'static str, Secret<String>)>,
         check: &'static str,
         change: &'static str,
@@ -117,7 +120,17 @@ impl Resource {
         Self::File {
             path: path.into(),
             mode,
-            content: Secret::new(content.into()),
+            content: Secret::new(content.into().into_bytes()),
+        }
+    }
+
+    /// A script that needs nothing.
+    pub(super) fn script(check: &'static str, change: &'static str) -> Self {
+        Self::Script {
+            upload: None,
+            variables: Vec::new(),
+            check,
+            change,
         }
     }
 
@@ -125,15 +138,16 @@ impl Resource {
     pub(super) fn artifact(&self) -> Option<&Artifact> {
         match self {
             Self::Program { artifact, .. } => Some(artifact),
+            Self::Script { upload, .. } => upload.as_ref(),
             _ => None,
         }
     }
 
     /// The secrets in it, which nobody may read in an output.
-    pub(super) fn secrets(&self) -> Vec<&Secret<String>> {
+    pub(super) fn secrets(&self) -> Vec<Secret<String>> {
         match self {
-            Self::File { content, .. } => vec![content],
-            Self::Script { variables, .. } => variables.iter().map(|(_, value)| value).collect(),
+            Self::File { content, .. } => vec![Secret::new(String::from_utf8_lossy(content.expose()).into_owned())],
+            Self::Script { variables, .. } => variables.iter().map(|(_, value)| value.clone()).collect(),
             _ => Vec::new(),
         }
     }
@@ -143,7 +157,7 @@ impl Resource {
         match self {
             Self::Directory { path, mode } => format!("dir_ok {} {}", word(path), mode.words(user)),
             Self::File { path, mode, content } => {
-                let sha = hex(content.expose().as_bytes());
+                let sha = hex(content.expose());
                 format!("file_ok {} {} {sha}", word(path), mode.words(user))
             }
             Self::Absent { path } => format!("gone_ok {}", word(path)),
@@ -163,7 +177,12 @@ impl Resource {
                 format!("{file} && {verb} {} {}", word(job), self.inputs())
             }
             Self::NoJob { job, plist } => format!("job_gone_ok {} {}", word(job), word(plist)),
-            Self::Script { variables, check, .. } => with(variables, check),
+            Self::Script {
+                upload,
+                variables,
+                check,
+                ..
+            } => with(upload.as_ref(), variables, check),
         }
     }
 
@@ -172,9 +191,13 @@ impl Resource {
         match self {
             Self::Directory { path, mode } => format!("dir_put {} {}", word(path), mode.words(user)),
             Self::File { path, mode, content } => {
-                let sha = hex(content.expose().as_bytes());
+                let sha = hex(content.expose());
                 let mode = mode.words(user);
-                format!("file_put {} {mode} {sha} <<'RUSSET'\n{}RUSSET", word(path), base64(content))
+                format!(
+                    "file_put {} {mode} {sha} <<'RUSSET'\n{}RUSSET",
+                    word(path),
+                    base64(content)
+                )
             }
             Self::Absent { path } => format!("rm -rf {}", word(path)),
             Self::Program { path, artifact } => format!("program_put {} {}", word(path), artifact.sha()),
@@ -200,7 +223,12 @@ impl Resource {
                 )
             }
             Self::NoJob { job, plist } => format!("job_remove {} {}", word(job), word(plist)),
-            Self::Script { variables, change, .. } => with(variables, change),
+            Self::Script {
+                upload,
+                variables,
+                change,
+                ..
+            } => with(upload.as_ref(), variables, change),
         }
     }
 
@@ -224,7 +252,7 @@ impl Resource {
 }
 
 /// Content as lines of base64.
-fn base64(content: &Secret<String>) -> String {
+fn base64(content: &Secret<Vec<u8>>) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(content.expose());
     let mut lines = String::with_capacity(text.len() + text.len() / 76 + 1);
@@ -239,8 +267,11 @@ fn base64(content: &Secret<String>) -> String {
 }
 
 /// A script of its own, with variables that are no part of it.
-fn with(variables: &[(&'static str, Secret<String>)], script: &str) -> String {
+fn with(upload: Option<&Artifact>, variables: &[(&'static str, Secret<String>)], script: &str) -> String {
     let mut text = String::from("(\n");
+    if let Some(artifact) = upload {
+        text.push_str(&format!("UPLOAD={}\n", artifact.sha()));
+    }
     for (name, value) in variables {
         text.push_str(&format!("{name}={}\n", word(value.expose())));
     }

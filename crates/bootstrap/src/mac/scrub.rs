@@ -19,7 +19,7 @@ impl Scrubber {
         let of_steps = steps
             .iter()
             .flat_map(|step| step.resources.iter().flat_map(|resource| resource.secrets()));
-        for secret in of_steps.chain(more) {
+        for secret in of_steps.chain(more.into_iter().cloned()) {
             // A file is said line by line, if at all.
             words.extend(
                 secret

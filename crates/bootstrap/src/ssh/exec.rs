@@ -68,10 +68,12 @@ impl Session {
             Some(bytes) => Input::Bytes(bytes),
             None => Input::Nothing,
         };
-        timeout(after, self.execute(exec.command, input)).await.unwrap_or(Err(Error::Deadline {
-            address: self.address,
-            after,
-        }))
+        timeout(after, self.execute(exec.command, input))
+            .await
+            .unwrap_or(Err(Error::Deadline {
+                address: self.address,
+                after,
+            }))
     }
 
     /// Runs a command whose standard input is a file from this byte on. The file is never in memory as a whole.
@@ -81,10 +83,7 @@ impl Session {
             source,
         };
         let mut opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
-        opened
-            .seek(std::io::SeekFrom::Start(from))
-            .await
-            .map_err(unreadable)?;
+        opened.seek(std::io::SeekFrom::Start(from)).await.map_err(unreadable)?;
         timeout(deadline, self.execute(command, Input::File(opened)))
             .await
             .unwrap_or(Err(Error::Deadline {

@@ -1,9 +1,10 @@
 //! tart-kubelet: what it joins with, the program, and the job that runs it.
 
-use super::super::resource::Rhythm;
+use russet_telemetry::Secret;
+
 use crate::mac::config::{Fleet, Host};
 use crate::mac::plist::{self, Value};
-use crate::mac::resource::{Mode, Resource};
+use crate::mac::resource::{Mode, Resource, Rhythm};
 use crate::mac::step::Step;
 
 const KUBECONFIG: &str = "/etc/tart-kubelet/kubeconfig";
@@ -26,7 +27,7 @@ pub(in crate::mac) fn kubeconfig(host: &Host) -> Step {
         vec![Resource::File {
             path: KUBECONFIG.to_owned(),
             mode: Mode::user("-rw-------"),
-            content: host.kubeconfig.clone(),
+            content: Secret::new(host.kubeconfig.expose().clone().into_bytes()),
         }],
     )
 }
@@ -72,7 +73,11 @@ fn arguments(fleet: &Fleet, host: &Host) -> Vec<String> {
         format!("--max-pods={}", agent.max_pods),
     ];
     if !host.labels.is_empty() {
-        let labels: Vec<String> = host.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<String> = host
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         arguments.push(format!("--node-labels={}", labels.join(",")));
     }
     if agent.tailnet_only {

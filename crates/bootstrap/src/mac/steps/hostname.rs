@@ -23,6 +23,7 @@ pub(in crate::mac) fn step(host: &Host) -> Step {
     Step::new(
         "hostname",
         vec![Resource::Script {
+            upload: None,
             variables: vec![("NODE", Secret::new(host.node_name.clone()))],
             check: CHECK,
             change: CHANGE,

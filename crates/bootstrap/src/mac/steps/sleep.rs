@@ -22,12 +22,5 @@ pmset -a sleep 0 displaysleep 0 disksleep 0 &&
 
 /// The step.
 pub(in crate::mac) fn step() -> Step {
-    Step::new(
-        "sleep",
-        vec![Resource::Script {
-            variables: Vec::new(),
-            check: CHECK,
-            change: CHANGE,
-        }],
-    )
+    Step::new("sleep", vec![Resource::script(CHECK, CHANGE)])
 }
