@@ -48,16 +48,8 @@ pub fn render(join: &Join) -> Result<Rendered, Invalid> {
 fn program(steps: &[Step]) -> String {
     let mut text = PRELUDE.to_owned();
     for step in steps {
-        let _ = write!(text, "\n{}() {{\n", step.function());
-        for line in step.body.lines() {
-            match line {
-                "" => text.push('\n'),
-                line => {
-                    let _ = writeln!(text, "  {line}");
-                }
-            }
-        }
-        text.push_str("}\n");
+        // Not indented: here-documents are taken as they stand.
+        let _ = write!(text, "\n{}() {{\n{}}}\n", step.function(), step.body);
     }
     text.push_str("\nrun_steps() {\n");
     for step in steps {

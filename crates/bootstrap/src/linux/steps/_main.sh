@@ -4,9 +4,9 @@ main() {
     exit 77
   fi
   # Whoever started us may go away; the work goes on, and the report says how it ended.
-  trap '' HUP PIPE
-  mkdir -p -m 0755 /var/lib/tuist "$STATE"
-  chmod 0755 /var/lib/tuist "$STATE"
+  trap '' HUP
+  trap : PIPE
+  folder 0755 "$STATE"
   exec 9>"$STATE/lock"
   if ! flock -n 9; then
     echo "another run of the join program is under way" >&2

@@ -2,9 +2,11 @@
 # Called by dhclient instead of its own script. Keeps the address and nothing else: the network's DHCP server also names a
 # resolver and routes that lead nowhere from here.
 set -euo pipefail
+: "${interface:?}"
 case "${reason:-}" in
   PREINIT) ip link set dev "$interface" up ;;
   BOUND | RENEW | REBIND | REBOOT)
+    : "${new_ip_address:?}" "${new_subnet_mask:?}"
     bits=0
     IFS=. read -r -a parts <<<"$new_subnet_mask"
     for part in "${parts[@]}"; do

@@ -67,11 +67,19 @@ run() {
   rm -f "$STATE/output"
 }
 
+# folder MODE PATH: made if it is missing; what is above it is for everybody, whatever our umask says.
+folder() {
+  if [ ! -d "$2" ]; then
+    (umask 022 && mkdir -p "$2")
+    chmod "$1" "$2"
+  fi
+}
+
 # put MODE PATH [UNIT]: standard input becomes the file, whole or not at all. If that changes it, UNIT has to restart,
 # which is noted first, so that a run which is cut off in between is not forgotten.
 put() {
   local mode=$1 path=$2 unit=${3:-} new
-  mkdir -p -m 0755 "${path%/*}"
+  folder 0755 "${path%/*}"
   new=$(mktemp "$path.XXXXXX")
   cat >"$new"
   chmod "$mode" "$new"
@@ -101,7 +109,7 @@ systemctl() {
   command systemctl "$@" 9>&-
 }
 
-# install PACKAGE...: with patience for the package manager's own jobs after a first boot.
+# install_packages PACKAGE...: with patience for the package manager's own jobs after a first boot.
 install_packages() {
   timeout 900 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update
   timeout 1800 apt-get -qy -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 -o Dpkg::Options::=--force-confold \

@@ -7,7 +7,6 @@ if [ "$kind" != xfs ]; then
 fi
 
 # Quotas can be switched on only by a mount from nothing, so before anything else uses the file system.
-source=$(findmnt --noheadings --output SOURCE --mountpoint "$DATA")
 line=$(awk -v target="$DATA" '!/^[[:space:]]*#/ && $2 == target { print $1, $4; exit }' /etc/fstab)
 if [ -n "$line" ]; then
   source=${line%% *}
@@ -38,8 +37,8 @@ case ",$active," in
 esac
 
 bind_onto() {
-  mkdir -p -m "$3" "$1"
-  mkdir -p -m "$3" "$2"
+  folder "$3" "$1"
+  folder "$3" "$2"
   fstab_line "$1" "$2" none "bind,nofail,x-systemd.requires-mounts-for=$DATA"
   if ! findmnt --noheadings --mountpoint "$2" >/dev/null; then
     if [ -n "$(ls -A "$2")" ]; then
@@ -53,7 +52,7 @@ bind_onto "$DATA/kubelet" /var/lib/kubelet 0750
 bind_onto "$DATA/local-path-provisioner" /opt/local-path-provisioner 0755
 
 # Images must not take the disk from the caches. Without the limit the node still works.
-mkdir -p -m 0711 "$DATA/containerd"
+folder 0711 "$DATA/containerd"
 if [ "$IMAGES_GIB" -gt 0 ]; then
   if [ "$(lsattr -p -d "$DATA/containerd" 2>/dev/null | awk '{ print $1 }')" != 100 ]; then
     xfs_quota -x -c "project -s -p $DATA/containerd 100" "$DATA" || echo "the images could not be put under a quota" >&2

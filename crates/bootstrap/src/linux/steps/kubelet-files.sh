@@ -1,5 +1,5 @@
-mkdir -p -m 0750 /var/lib/kubelet
-mkdir -p -m 0755 /opt/local-path-provisioner
+folder 0750 /var/lib/kubelet
+folder 0755 /opt/local-path-provisioner
 printf '%s' "$BOOTSTRAP_KUBECONFIG" | put 0600 /var/lib/kubelet/bootstrap-kubeconfig
 printf '%s' "$CLUSTER_CA" | put 0644 /var/lib/kubelet/ca.crt kubelet
 printf '%s' "$KUBELET_CONFIG" | put 0600 /var/lib/kubelet/config.yaml kubelet
