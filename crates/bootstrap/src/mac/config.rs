@@ -120,6 +120,19 @@ pub struct Runner {
 }
 
 impl Host {
+    /// What nobody may read in what the host says.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret<String>> {
+        let token = self.runner.as_ref().map(|runner| &runner.token);
+        [
+            Some(&self.kubeconfig),
+            self.password.as_ref(),
+            self.tailnet_key.as_ref(),
+            token,
+        ]
+        .into_iter()
+        .flatten()
+    }
+
     /// A host without properties: with it the plan shows what belongs to the fleet.
     pub(super) fn blank() -> Self {
         Self {

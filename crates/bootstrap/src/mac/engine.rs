@@ -123,6 +123,14 @@ pub struct Engine<'a, R> {
     report: Report,
 }
 
+impl<R> std::fmt::Debug for Engine<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("report", &self.report)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a, R: Remote> Engine<'a, R> {
     /// A run of these steps on that host.
     pub fn new(remote: &'a R, host: &'a Host, steps: &'a [Step], progress: &'a Progress<'a>) -> Self {
@@ -131,7 +139,7 @@ impl<'a, R: Remote> Engine<'a, R> {
             host,
             steps,
             progress,
-            scrubber: Scrubber::new(steps, &host.password),
+            scrubber: Scrubber::new(host.secrets()),
             report: Report::default(),
         }
     }

@@ -143,15 +143,6 @@ impl Resource {
         }
     }
 
-    /// The secrets in it, which nobody may read in an output.
-    pub(super) fn secrets(&self) -> Vec<Secret<String>> {
-        match self {
-            Self::File { content, .. } => vec![Secret::new(String::from_utf8_lossy(content.expose()).into_owned())],
-            Self::Script { variables, .. } => variables.iter().map(|(_, value)| value.clone()).collect(),
-            _ => Vec::new(),
-        }
-    }
-
     /// A command that succeeds when it is so.
     pub(super) fn check(&self, user: &str) -> String {
         match self {

@@ -2,8 +2,6 @@
 
 use russet_telemetry::Secret;
 
-use super::step::Step;
-
 /// Shorter texts are not looked for: taking them out would take out half of every message.
 const SHORTEST: usize = 4;
 /// What is left of an output.
@@ -14,22 +12,15 @@ const TAIL: usize = 2_000;
 pub(super) struct Scrubber(Vec<String>);
 
 impl Scrubber {
-    pub(super) fn new<'a>(steps: &'a [Step], more: impl IntoIterator<Item = &'a Secret<String>>) -> Self {
-        let mut words = Vec::new();
-        let of_steps = steps
-            .iter()
-            .flat_map(|step| step.resources.iter().flat_map(|resource| resource.secrets()));
-        for secret in of_steps.chain(more.into_iter().cloned()) {
+    pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret<String>>) -> Self {
+        let mut words: Vec<String> = secrets
+            .into_iter()
             // A file is said line by line, if at all.
-            words.extend(
-                secret
-                    .expose()
-                    .lines()
-                    .map(str::trim)
-                    .filter(|line| line.len() >= SHORTEST)
-                    .map(ToOwned::to_owned),
-            );
-        }
+            .flat_map(|secret| secret.expose().lines())
+            .flat_map(|line| [line.trim(), value(line)])
+            .filter(|word| word.len() >= SHORTEST)
+            .map(ToOwned::to_owned)
+            .collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         words.dedup();
         Self(words)
@@ -46,5 +37,35 @@ impl Scrubber {
         let start = text.len().saturating_sub(TAIL);
         let start = (start..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.split_off(start)
+    }
+}
+
+/// What a line of YAML says, without what it says it about.
+fn value(line: &str) -> &str {
+    line.split_once(": ").map_or("", |(_, value)| value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_taken_out_whole_and_in_lines() {
+        let secrets = [
+            Secret::new("hunter22".to_owned()),
+            Secret::new("users:\n- token: abcdef.0123456789\n".to_owned()),
+            Secret::new("m1".to_owned()),
+        ];
+        let scrubber = Scrubber::new(&secrets);
+        assert_eq!(
+            scrubber.clean(" m1: hunter22 is wrong, so is abcdef.0123456789 \n"),
+            "m1: (secret) is wrong, so is (secret)"
+        );
+    }
+
+    #[test]
+    fn only_the_end_of_much_is_kept() {
+        let cleaned = Scrubber::default().clean(&format!("{}é the end", "ö".repeat(TAIL)));
+        assert!(cleaned.len() <= TAIL && cleaned.ends_with("the end"), "{cleaned}");
     }
 }
