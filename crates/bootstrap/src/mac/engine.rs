@@ -6,7 +6,7 @@ use std::time::Duration;
 use russet_telemetry::Secret;
 
 use super::config::Host;
-use super::program::{self, Finding, Survey};
+use super::program::{self, Finding, Patience, Survey};
 use super::scrub::Scrubber;
 use super::step::Step;
 use super::steps::sudo;
@@ -120,6 +120,7 @@ pub struct Engine<'a, R> {
     steps: &'a [Step],
     progress: &'a Progress<'a>,
     scrubber: Scrubber,
+    patience: Patience,
     report: Report,
 }
 
@@ -140,8 +141,16 @@ impl<'a, R: Remote> Engine<'a, R> {
             steps,
             progress,
             scrubber: Scrubber::new(host.secrets()),
+            patience: Patience::default(),
             report: Report::default(),
         }
+    }
+
+    /// With another patience: emulated Macs are quicker.
+    #[must_use]
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Makes the host what the plan says. Dropping it anywhere is safe; the next run goes on.
@@ -167,7 +176,7 @@ impl<'a, R: Remote> Engine<'a, R> {
     }
 
     async fn look(&mut self) -> Result<Survey, Failed> {
-        let survey = program::survey(self.steps, &self.host.user);
+        let survey = program::survey(self.steps, &self.host.user, self.patience);
         let output = self.program(AS_ROOT, &survey, LOOK).await?;
         if let Some(survey) = program::read(&output.stdout) {
             return Ok(survey);
@@ -201,7 +210,7 @@ impl<'a, R: Remote> Engine<'a, R> {
                 why: why.unwrap_or("it is not known"),
             });
         };
-        let program = program::change(&step, &self.host.user);
+        let program = program::change(&step, &self.host.user, self.patience);
         let stdin = Secret::new(format!("{password}\n{}", program.expose()));
         let output = self.program(WITH_PASSWORD, &stdin, step.deadline).await?;
         if output.status.is_success() {
@@ -243,7 +252,11 @@ impl<'a, R: Remote> Engine<'a, R> {
             }
         }
         let output = self
-            .program(AS_ROOT, &program::change(step, &self.host.user), step.deadline)
+            .program(
+                AS_ROOT,
+                &program::change(step, &self.host.user, self.patience),
+                step.deadline,
+            )
             .await?;
         if !output.status.is_success() {
             let said = self.scrubber.clean(&format!("{}\n{}", output.stdout, output.stderr));

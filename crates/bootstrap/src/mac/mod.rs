@@ -31,4 +31,5 @@ pub use artifact::{Artifact, ArtifactError, Artifacts};
 pub use config::{Agent, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
 pub use engine::{Engine, Failed, Progress, Remote, Report, StepState};
 pub use plan::{Hash, desired, plan};
+pub use program::Patience;
 pub use step::Step;

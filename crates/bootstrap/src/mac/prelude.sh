@@ -105,15 +105,15 @@ timer_ok() { # job inputs
 # Waits for a process other than the old one that is still the same a while later: one that crashes shows a new pid each time.
 job_settles() { # job old-pid
   local tries=0 pid again
-  while [ "$tries" -lt "${RUSSET_SETTLE_TRIES:-20}" ]; do
+  while [ "$tries" -lt "20" ]; do
     pid=$(job_pid "$1")
     if [ -n "$pid" ] && [ "$pid" != "$2" ]; then
-      sleep "${RUSSET_SETTLE_SECONDS:-5}"
+      sleep "$SETTLE"
       again=$(job_pid "$1")
       [ "$again" = "$pid" ] && return 0
     fi
     tries=$((tries + 1))
-    sleep "${RUSSET_SETTLE_PAUSE:-1}"
+    sleep "$PAUSE"
   done
   return 1
 }
@@ -130,8 +130,8 @@ job_load_again() { # job plist
     launchctl bootout "$1" 2>/dev/null
     while job_known "$1"; do
       tries=$((tries + 1))
-      [ "$tries" -lt "${RUSSET_UNLOAD_TRIES:-60}" ] || { say "launchd does not let go of ${1##*/}; restart the host" >&2; return 1; }
-      sleep 1
+      [ "$tries" -lt "60" ] || { say "launchd does not let go of ${1##*/}; restart the host" >&2; return 1; }
+      sleep "$PAUSE"
     done
   fi
   tries=0
@@ -144,8 +144,8 @@ job_load_again() { # job plist
     *) say "launchctl bootstrap of ${1##*/} ended with $code" >&2; return 1 ;;
     esac
     tries=$((tries + 1))
-    [ "$tries" -lt "${RUSSET_LOAD_TRIES:-30}" ] || { say "launchctl bootstrap of ${1##*/} keeps ending with $code" >&2; return 1; }
-    sleep 1
+    [ "$tries" -lt "30" ] || { say "launchctl bootstrap of ${1##*/} keeps ending with $code" >&2; return 1; }
+    sleep "$PAUSE"
   done
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use russet_telemetry::Secret;
 
@@ -47,9 +48,34 @@ fn functions(step: &Step, user: &str) -> String {
     text
 }
 
+/// How long programs wait for launchd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For so long a new process has to stay before it counts.
+    pub settle: Duration,
+    /// Between two looks.
+    pub pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(5),
+            pause: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Patience {
+    fn prelude(self) -> String {
+        let (settle, pause) = (self.settle.as_secs_f32(), self.pause.as_secs_f32());
+        format!("SETTLE={settle}\nPAUSE={pause}\n{PRELUDE}")
+    }
+}
+
 /// Looks at all of a host at once.
-pub(super) fn survey(steps: &[Step], user: &str) -> Secret<String> {
-    let mut text = PRELUDE.to_owned();
+pub(super) fn survey(steps: &[Step], user: &str, patience: Patience) -> Secret<String> {
+    let mut text = patience.prelude();
     for step in steps {
         text.push_str(&functions(step, user));
     }
@@ -66,8 +92,9 @@ pub(super) fn survey(steps: &[Step], user: &str) -> Secret<String> {
 }
 
 /// Makes one step so, and looks again.
-pub(super) fn change(step: &Step, user: &str) -> Secret<String> {
-    let mut text = format!("{PRELUDE}{}", functions(step, user));
+pub(super) fn change(step: &Step, user: &str, patience: Patience) -> Secret<String> {
+    let mut text = patience.prelude();
+    text.push_str(&functions(step, user));
     text.push_str("main() {\n");
     for resource in &step.resources {
         // What is so already is left alone: a step may be long, and most of it unchanged.

@@ -43,11 +43,11 @@ launchctl kickstart -k system/com.apple.loginwindow || say "launchctl kickstart 
 tries=0
 until launchctl print "gui/$(id -u "$LOGIN")" 2>/dev/null | awk '/session = Aqua/ { found = 1 } END { exit !found }'; do
   tries=$((tries + 1))
-  [ "$tries" -lt "${RUSSET_SESSION_TRIES:-60}" ] || {
+  [ "$tries" -lt "60" ] || {
     say 'no desktop session began; the password may be wrong, or the host has to be restarted' >&2
     exit 1
   }
-  sleep 1
+  sleep "$PAUSE"
 done
 "#;
 

@@ -44,8 +44,8 @@ printf '%s' "$KEY" >"$key" || exit 1
 tries=0
 until tailscale status --json >/dev/null 2>&1; do
   tries=$((tries + 1))
-  [ "$tries" -lt "${RUSSET_TAILSCALE_TRIES:-30}" ] || { say 'tailscaled does not answer; see /var/log/tailscaled.log' >&2; exit 1; }
-  sleep 1
+  [ "$tries" -lt "30" ] || { say 'tailscaled does not answer; see /var/log/tailscaled.log' >&2; exit 1; }
+  sleep "$PAUSE"
 done
 set -- --auth-key="file:$key" --reset --ssh=false --hostname="$NODE" --timeout=60s
 [ -z "$TAGS" ] || set -- "$@" --advertise-tags="$TAGS"
@@ -55,8 +55,8 @@ tailscale up "$@" || exit 1
 tries=0
 until tailscale ip -4 2>/dev/null | grep '^100\.' >/dev/null; do
   tries=$((tries + 1))
-  [ "$tries" -lt "${RUSSET_TAILSCALE_TRIES:-30}" ] || { say 'the tailnet gave no address' >&2; exit 1; }
-  sleep 1
+  [ "$tries" -lt "30" ] || { say 'the tailnet gave no address' >&2; exit 1; }
+  sleep "$PAUSE"
 done
 "#;
 
