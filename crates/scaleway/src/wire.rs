@@ -47,6 +47,57 @@ macro_rules! words {
     };
 }
 
+/// Declares the answer of a list: its rows, and how many there are in all.
+macro_rules! listing {
+    ($name:ident { $field:ident: $row:ty }) => {
+        #[derive(serde::Deserialize)]
+        struct $name {
+            #[serde(default, deserialize_with = "crate::wire::null_is_default")]
+            $field: Vec<$row>,
+            total_count: u64,
+        }
+
+        impl From<$name> for crate::pages::Page<$row> {
+            fn from(page: $name) -> Self {
+                Self {
+                    rows: page.$field,
+                    total: page.total_count,
+                }
+            }
+        }
+    };
+}
+
+/// Declares the answer of a list of the Instance API, which counts in a header.
+macro_rules! counted_listing {
+    ($name:ident { $field:ident: $row:ty }) => {
+        #[derive(serde::Deserialize)]
+        struct $name {
+            #[serde(default, deserialize_with = "crate::wire::null_is_default")]
+            $field: Vec<$row>,
+        }
+
+        impl From<$name> for Vec<$row> {
+            fn from(page: $name) -> Self {
+                page.$field
+            }
+        }
+    };
+}
+
+/// Says which field of a row is its id.
+macro_rules! row {
+    ($($row:ty),+ $(,)?) => {
+        $(
+            impl crate::pages::Row for $row {
+                fn id(&self) -> &str {
+                    self.id.as_str()
+                }
+            }
+        )+
+    };
+}
+
 /// An address, or nothing for null and for the empty text, which Scaleway sends while a host has none.
 pub(crate) fn optional_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     let text: Option<String> = Option::deserialize(deserializer)?;
