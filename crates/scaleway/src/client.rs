@@ -1,5 +1,7 @@
 //! One exchange after the other, until there is an answer or no sense in asking.
 
+mod lists;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,6 @@ use crate::error::{EffectKnown, Error, Keeper, Kind};
 use crate::ids::ProjectId;
 use crate::limiter::{Limiter, Limiters};
 use crate::observer::{Deaf, Exchange, Observer, Outcome};
-use crate::pages::{Next as NextPage, Page, Row, Sweeps};
 use crate::retry::{self, Next, Trouble};
 
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -128,75 +129,12 @@ impl Client {
     /// A call whose answer has a body.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let answer = self.perform(&call).await?;
-        read(&call, &answer)
+        read(&call, &answer).map_err(|kind| error(&call, kind, answer.request_id))
     }
 
     /// A call whose answer says nothing but yes.
     pub(crate) async fn send(&self, call: Call) -> Result<(), Error> {
         self.perform(&call).await.map(drop)
-    }
-
-    /// A whole list; see [`crate::pages`].
-    pub(crate) async fn list<P, T>(&self, call: Call) -> Result<Vec<T>, Error>
-    where
-        P: DeserializeOwned + Into<Page<T>>,
-        T: Row,
-    {
-        self.sweep(call, "page_size", |page: P, _| Some(page.into())).await
-    }
-
-    /// A whole list of the Instance API, which counts its rows in a header and has its own name for the size of a page.
-    pub(crate) async fn list_counted<P, T>(&self, call: Call) -> Result<Vec<T>, Error>
-    where
-        P: DeserializeOwned + Into<Vec<T>>,
-        T: Row,
-    {
-        let page = |page: P, counted: Option<u64>| {
-            counted.map(|total| Page {
-                rows: page.into(),
-                total,
-            })
-        };
-        self.sweep(call, "per_page", page).await
-    }
-
-    /// Reads until the list is whole. `page` makes a page of an answer and of the count in its header.
-    async fn sweep<P, T>(
-        &self,
-        call: Call,
-        size: &'static str,
-        page: fn(P, Option<u64>) -> Option<Page<T>>,
-    ) -> Result<Vec<T>, Error>
-    where
-        P: DeserializeOwned,
-        T: Row,
-    {
-        let mut sweeps = Sweeps::default();
-        let mut number = 1;
-        loop {
-            let one = call
-                .clone()
-                .query("page", number.to_string())
-                .query(size, self.0.page_size.to_string());
-            let answer = self.perform(&one).await?;
-            let Some(rows) = page(read(&call, &answer)?, answer.counted) else {
-                // Without a count the rest of the list could be missed.
-                let kind = Kind::Unexpected {
-                    status: answer.status,
-                    message: format!("a list without {TOTAL_COUNT}"),
-                };
-                return Err(error(&call, kind, answer.request_id));
-            };
-            match sweeps.accept(rows) {
-                NextPage::Read(next) => number = next,
-                NextPage::ReadAgain => {
-                    self.0.context.observer.list_shifted(call.endpoint);
-                    number = 1;
-                }
-                NextPage::Done(rows) => return Ok(rows),
-                NextPage::Restless { sweeps } => return Err(error(&call, Kind::ListRestless { sweeps }, None)),
-            }
-        }
     }
 
     async fn perform(&self, call: &Call) -> Result<Answer, Error> {
@@ -401,7 +339,7 @@ impl Client {
 }
 
 /// The body of an answer.
-fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Error> {
+fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Kind> {
     serde_json::from_slice(&answer.body).map_err(|e| {
         // The text of the error names fields and positions, never values of ours; passwords are plain strings to it.
         let message = format!(
@@ -409,7 +347,7 @@ fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Error> {
             e.line(),
             e.column()
         );
-        let kind = match call.endpoint.effect {
+        match call.endpoint.effect {
             Effect::Read => Kind::Unexpected {
                 status: answer.status,
                 message,
@@ -419,8 +357,7 @@ fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Error> {
                 status: Some(answer.status),
                 message,
             },
-        };
-        error(call, kind, answer.request_id.clone())
+        }
     })
 }
 

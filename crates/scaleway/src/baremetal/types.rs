@@ -217,6 +217,7 @@ pub struct MetalOption {
 }
 
 /// An operating system image.
+#[expect(clippy::struct_excessive_bools, reason = "the API says them one by one")]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Os {
     /// Its id.
@@ -227,12 +228,10 @@ pub struct Os {
     /// Such as `24.04 LTS (Noble Numbat)`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
-    /// It can be installed at the moment.
     #[serde(default = "yes")]
-    pub enabled: bool,
-    /// We may install it.
+    enabled: bool,
     #[serde(default = "yes")]
-    pub allowed: bool,
+    allowed: bool,
     /// It reads user data when it first boots.
     #[serde(default)]
     pub cloud_init_supported: bool,
@@ -246,6 +245,11 @@ fn yes() -> bool {
 }
 
 impl Os {
+    /// Whether it is offered today, and to us.
+    pub fn can_be_installed(&self) -> bool {
+        self.enabled && self.allowed
+    }
+
     /// Whether it is what Instances call by this label: `ubuntu_noble` is Ubuntu 24.04 LTS (Noble Numbat). Elastic Metal has
     /// names and versions for people instead of labels, so each word of the label has to be a word of those.
     pub fn is_labelled(&self, label: &str) -> bool {

@@ -258,7 +258,10 @@ async fn the_acts_on_an_instance_send_exactly_what_the_api_takes() {
     let nic = client.create_private_nic(&zone, &id, &pn).await.unwrap();
     assert_eq!(nic.state, NicState::Syncing);
     assert_eq!(nic.mac_address, Some("02:00:00:ab:CD:EF".into()));
-    assert_eq!(client.private_nics(&zone, &id).await.unwrap(), [nic.clone()]);
+    assert_eq!(
+        client.private_nics(&zone, &id).await.unwrap(),
+        std::slice::from_ref(&nic)
+    );
     let mut ends = Vec::new();
     for action in [Action::Poweron, Action::Reboot, Action::Poweroff, Action::Terminate] {
         ends.push(client.instance_action(&zone, &id, action).await.unwrap().status);

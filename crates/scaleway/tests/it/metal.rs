@@ -191,7 +191,7 @@ async fn images_options_and_events_are_read() {
     let (client, zone, offer) = (&world.client, zone(), "offer-1".parse().unwrap());
     let images = client.metal_os(&zone, &offer).await.unwrap();
     let noble = images.iter().find(|os| os.is_labelled("ubuntu_noble")).unwrap();
-    assert!(noble.cloud_init_supported && noble.enabled && noble.allowed);
+    assert!(noble.cloud_init_supported && noble.can_be_installed());
     let options = client.metal_options(&zone, &offer).await.unwrap();
     let network = options.iter().find(|option| option.private_network.is_some()).unwrap();
     assert_eq!(network.id.as_str(), "option-pn");
