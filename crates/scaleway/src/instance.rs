@@ -4,6 +4,7 @@
 //! refusals have another form. Making one, switching it on and putting it on a network are three calls on purpose: each is
 //! sent once, and after each the caller can write down what it has.
 
+mod products;
 mod requests;
 mod types;
 
@@ -21,6 +22,7 @@ use crate::filter::{has_tags, is_named, only_ours};
 use crate::ids::{PrivateNetworkId, PrivateNicId, PublicIpId, VolumeId};
 use crate::wire::null_is_default;
 
+pub use products::{InstanceType, Stock, TypeStock};
 pub use requests::{Action, CreateInstance, InstanceFilter, IpFilter, RootVolume, VolumeFilter};
 pub use types::{
     AttachedVolume, Holder, Image, Instance, Ip, NicState, PrivateNic, PublicIp, State, Task, TaskStatus, Volume,

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::ids::{IpId, PrivateNetworkId};
 use crate::mac_address::MacAddress;
+use crate::wire::optional_mac;
 
 static LIST: Endpoint = Endpoint::read("ipam.list_ips", "IPAMReadOnly");
 
@@ -60,7 +61,7 @@ pub struct Resource {
     /// Its id: that of the attachment, not that of the server.
     pub id: String,
     /// In upper case on the wire here, in lower case in other products.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_mac")]
     pub mac_address: Option<MacAddress>,
     /// Name of the server.
     #[serde(default)]

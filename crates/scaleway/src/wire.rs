@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::mac_address::MacAddress;
+
 /// Declares an enum of words of the API. A word we do not know is kept, because Scaleway adds states without notice and
 /// one new word must not make a whole list unreadable.
 macro_rules! words {
@@ -105,6 +107,13 @@ pub(crate) fn optional_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(serde::de::Error::custom),
     }
+}
+
+/// A hardware address, or nothing for null and for the empty text, which an interface has while it is set up. Two interfaces
+/// without one must not look alike.
+pub(crate) fn optional_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
+    let text: Option<String> = Option::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()).map(MacAddress::from))
 }
 
 /// The default for null: Scaleway sends null for an empty list now and then.

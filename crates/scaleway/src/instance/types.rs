@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::ids::{ImageId, PrivateNetworkId, PrivateNicId, ProjectId, PublicIpId, VolumeId};
 use crate::mac_address::MacAddress;
-use crate::wire::{null_is_default, optional_ip};
+use crate::wire::{null_is_default, optional_ip, optional_mac};
 
 words! {
     /// What an Instance does at the moment.
@@ -178,8 +178,8 @@ pub struct PrivateNic {
     pub server_id: ServerId,
     /// Its network.
     pub private_network_id: PrivateNetworkId,
-    /// Its hardware address.
-    #[serde(default)]
+    /// Its hardware address; not known while it is set up.
+    #[serde(default, deserialize_with = "optional_mac")]
     pub mac_address: Option<MacAddress>,
     /// How far it is.
     pub state: NicState,
@@ -288,6 +288,18 @@ mod tests {
         assert_eq!(instance("").private_nics, None);
         assert_eq!(instance(r#","private_nics":null"#).private_nics, None);
         assert_eq!(instance(r#","private_nics":[]"#).private_nics, Some(Vec::new()));
+    }
+
+    #[test]
+    fn an_interface_that_is_being_set_up_has_no_hardware_address() {
+        for none in ["", r#","mac_address":null"#, r#","mac_address":"""#] {
+            let body = format!(r#"{{"id":"n1","server_id":"s1","private_network_id":"p1","state":"syncing"{none}}}"#);
+            assert_eq!(
+                serde_json::from_str::<PrivateNic>(&body).unwrap().mac_address,
+                None,
+                "{none}"
+            );
+        }
     }
 
     #[test]

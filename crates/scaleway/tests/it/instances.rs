@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use russet_scaleway::Kind;
 use russet_scaleway::error::EffectKnown;
 use russet_scaleway::instance::{
-    Action, CLOUD_INIT, CreateInstance, InstanceFilter, IpFilter, NicState, RootVolume, State, TaskStatus,
+    Action, CLOUD_INIT, CreateInstance, InstanceFilter, IpFilter, NicState, RootVolume, State, Stock, TaskStatus,
     VolumeFilter, VolumeType,
 };
 use russet_telemetry::Secret;
@@ -415,5 +415,32 @@ async fn addresses_and_volumes_left_behind_are_found_and_given_up() {
     assert_eq!((found.len(), found[0].id.as_str()), (1, "v-1"));
     assert_eq!(found[0].volume_type, VolumeType::Local);
     client.delete_instance_volume(&zone, &found[0].id).await.unwrap();
+    world.finish();
+}
+
+#[tokio::test]
+async fn sizes_prices_and_stock_are_read_from_objects_in_pages() {
+    const TYPES: &str = "GET /instance/v1/zones/fr-par-1/products/servers?page=1&per_page=100";
+    const STOCK: &str = "GET /instance/v1/zones/fr-par-1/products/servers/availability?page=1&per_page=100";
+    let script = Script::new()
+        .counted(
+            TYPES,
+            "2",
+            json!({"servers": {"PRO2-S": {"arch": "x86_64", "ncpus": 8, "hourly_price": 0.219, "monthly_price": 159.87},
+                               "DEV1-S": {"arch": "x86_64", "hourly_price": 0.009}}}),
+        )
+        .counted(
+            STOCK,
+            "2",
+            json!({"servers": {"PRO2-S": {"availability": "scarce"}, "DEV1-S": {"availability": "plenty"}}}),
+        );
+    let world = World::new(script).await;
+    let types = world.client.instance_types(&zone()).await.unwrap();
+    let pro = types.iter().find(|type_| type_.name == "PRO2-S").unwrap();
+    assert!((pro.euros_per_hour - 0.219).abs() < 1e-9 && types.len() == 2);
+    let stock = world.client.instance_stock(&zone()).await.unwrap();
+    let of = |name: &str| stock.iter().find(|row| row.name == name).map(|row| row.stock.clone());
+    assert_eq!(of("PRO2-S"), Some(Stock::Scarce));
+    assert_eq!(of("DEV1-S"), Some(Stock::Other("plenty".to_owned())));
     world.finish();
 }
