@@ -10,24 +10,27 @@ use russet_scaleway::error::EffectKnown;
 use russet_scaleway::ipam::{Ip, IpFilter, ResourceType, Source};
 use russet_scaleway::{Client, Config, Context, Kind};
 use russet_sim_scaleway::{
-    Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Fault, Minis, Options, Sim,
+    Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Fault, Minis, Options, Settings, Sim,
 };
 use russet_telemetry::Secret;
 
 use crate::{Half, JumpyClock, zone};
 
 async fn sim() -> Sim {
-    let start = Some("2026-10-01T08:00:00Z".parse().unwrap());
-    Sim::start(Options {
-        clock_factor: Factor::MANUAL,
-        start,
-        ..Options::default()
-    })
-    .await
-    .unwrap()
+    sim_with(|_| ()).await
 }
 
-fn client(sim: &Sim, secret: &str, page_size: u32) -> Client {
+pub(crate) async fn sim_with(change: impl FnOnce(&mut Settings)) -> Sim {
+    let mut options = Options {
+        clock_factor: Factor::MANUAL,
+        start: Some("2026-10-01T08:00:00Z".parse().unwrap()),
+        ..Options::default()
+    };
+    change(&mut options.settings);
+    Sim::start(options).await.unwrap()
+}
+
+pub(crate) fn client(sim: &Sim, secret: &str, page_size: u32) -> Client {
     let project = DEFAULT_PROJECT.to_string().parse().unwrap();
     let mut config = Config::new(DEFAULT_ACCESS_KEY, Secret::from(secret), project, sim.url()).unwrap();
     config.proxy = Proxy::Never;

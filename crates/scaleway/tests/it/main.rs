@@ -11,6 +11,7 @@ mod server;
 mod addresses;
 mod answers;
 mod cancel;
+mod emulated_instances;
 mod emulator;
 mod instances;
 mod metal;
