@@ -187,13 +187,21 @@ fn differing(before: &LinuxBox, now: &LinuxBox) -> Vec<String> {
 impl World {
     /// Every machine there is.
     pub(crate) fn boxes(&self) -> Vec<LinuxBox> {
-        self.instance_boxes()
+        let mut all = self.instance_boxes();
+        all.extend(self.metal_boxes());
+        all
     }
 
     /// Every Instance of every project.
     pub(crate) fn all_instances(&self) -> Vec<Value> {
         let servers = self.instance.servers.iter();
         servers.map(|server| self.show_instance(server)).collect()
+    }
+
+    /// Every Elastic Metal server of every project.
+    pub(crate) fn all_metals(&self) -> Vec<Value> {
+        let servers = self.metal.servers.iter();
+        servers.map(|server| self.show_metal(server)).collect()
     }
 
     /// Every volume, local or block.
@@ -211,12 +219,15 @@ impl World {
 
     /// The name of a Linux server.
     pub(crate) fn linux_name(&self, id: &Id) -> Option<&str> {
-        self.instance.servers.get(id).map(|server| server.name.as_str())
+        let instance = self.instance.servers.get(id).map(|server| server.name.as_str());
+        instance.or_else(|| self.metal.servers.get(id).map(|server| server.name.as_str()))
     }
 
     /// Whether a Linux server is on a private network.
     pub(crate) fn linux_uses(&self, network: &Id) -> bool {
-        self.instance.nics.iter().any(|nic| nic.private_network_id == *network)
+        let instance = self.instance.nics.iter().any(|nic| nic.private_network_id == *network);
+        let mut metals = self.metal.attachments.iter();
+        instance || metals.any(|attachment| attachment.private_network_id == *network)
     }
 }
 

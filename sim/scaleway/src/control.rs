@@ -11,6 +11,7 @@
 //! | `GET bill` | what is owed |
 //! | `GET servers`, `GET hosts`, `GET events?after=N&wait=true` | minis, machines, what happened to them |
 //! | `GET instances`, `GET volumes`, `GET addresses` | Instances, their volumes of both kinds, their public addresses |
+//! | `GET metals` | Elastic Metal servers |
 //! | `GET boxes`, `GET box-events?after=N` | Linux machines, and what changed; waits unless `wait=false` |
 //! | `GET snapshot`, `PUT snapshot` | everything |
 
@@ -95,6 +96,7 @@ fn shown(core: &Core, what: &str, call: &Call) -> Result<Value, Problem> {
                 .collect()
         }),
         "instances" => core.look(|state, _| json!(state.world.all_instances())),
+        "metals" => core.look(|state, _| json!(state.world.all_metals())),
         "volumes" => core.look(|state, _| json!(state.world.all_volumes())),
         "addresses" => core.look(|state, _| json!(state.world.all_addresses())),
         "boxes" => core.look(|state, _| json!(state.world.boxes())),

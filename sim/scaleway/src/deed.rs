@@ -12,7 +12,7 @@ use crate::linux::BoxFate;
 use crate::settings::Passwords;
 use crate::world::{DEFAULT_ORGANIZATION, DEFAULT_PROJECT, World};
 use jiff::Timestamp;
-pub use linux::NewInstances;
+pub use linux::{NewInstances, NewMetals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -87,6 +87,7 @@ impl Default for Minis {
 pub(crate) enum Kind {
     Mini,
     Instance,
+    Metal,
 }
 
 /// One thing somebody does.
@@ -97,6 +98,8 @@ pub enum Deed {
     AddMinis(Minis),
     /// Instances appear.
     AddInstances(NewInstances),
+    /// Elastic Metal servers appear, delivered and installed. They do not come out of the stock.
+    AddMetals(NewMetals),
     /// A project appears, in the default organisation or another.
     AddProject {
         /// Its id.
@@ -252,6 +255,7 @@ impl World {
         match deed {
             Deed::AddMinis(minis) => return self.add_minis(now, &minis),
             Deed::AddInstances(new) => return self.add_instances(now, &new),
+            Deed::AddMetals(new) => return self.add_metals(now, &new),
             Deed::DecideBox(fate) => self.linux.fates.push(fate),
             Deed::SetState { server, state } => self.set_state(now, &server, &state)?,
             Deed::AddProject {
@@ -343,8 +347,11 @@ impl World {
         let minis = minis.map(|server| (server.created_at, Kind::Mini, &server.id, &server.name));
         let instances = self.instance.servers.iter();
         let instances = instances.map(|server| (server.created_at, Kind::Instance, &server.id, &server.name));
+        let metals = self.metal.servers.iter();
+        let metals = metals.map(|server| (server.created_at, Kind::Metal, &server.id, &server.name));
         minis
             .chain(instances)
+            .chain(metals)
             .filter(|(_, _, id, name)| match which {
                 Which::Id(wanted) => wanted == *id,
                 Which::Name(wanted) => wanted == *name,
@@ -385,20 +392,22 @@ impl World {
             let instance = self.instance.catalog.commercial_type(zone, server_type);
             instance.map(|offered| offered.stock)
         })
+        .or_else(|| self.metal.catalog.left(zone, server_type))
     }
 
     fn stock_mut(&mut self, zone: &Zone, server_type: &str) -> Result<&mut u32, DeedError> {
+        let mini = self
+            .apple
+            .catalog
+            .offer_mut(zone, server_type)
+            .map(|offer| &mut offer.stock);
         let instance = self.instance.catalog.commercial_type_mut(zone, server_type);
-        match instance {
-            Some(offered) => Ok(&mut offered.stock),
-            None => match self.apple.catalog.offer_mut(zone, server_type) {
-                Some(offer) => Ok(&mut offer.stock),
-                None => Err(DeedError::NoOffer {
-                    zone: zone.clone(),
-                    server_type: server_type.to_owned(),
-                }),
-            },
-        }
+        let instance = instance.map(|offered| &mut offered.stock);
+        let metal = self.metal.catalog.left_mut(zone, server_type);
+        mini.or(instance).or(metal).ok_or_else(|| DeedError::NoOffer {
+            zone: zone.clone(),
+            server_type: server_type.to_owned(),
+        })
     }
 
     fn os_named(&self, name: &str) -> Result<Id, DeedError> {

@@ -138,6 +138,11 @@ impl Handle {
         self.0.look(|state, _| state.world.all_instances())
     }
 
+    /// Every Elastic Metal server of every project, as the API would show it.
+    pub fn metals(&self) -> Vec<Value> {
+        self.0.look(|state, _| state.world.all_metals())
+    }
+
     /// Every volume of Instances, local or block, as its API would show it.
     pub fn volumes(&self) -> Vec<Value> {
         self.0.look(|state, _| state.world.all_volumes())

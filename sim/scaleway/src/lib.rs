@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   client ──HTTP──▶ server ──▶ core ── lock, clock, faults, journal
-//!                                 └──▶ world ── apple, instance, block, vpc, ipam, iam, account: (state, call, now) → answer
+//!                                 └──▶ world ── apple, instance, metal, block, vpc, ipam, iam, account: (state, call, now) → answer
 //!   tests  ──Handle or /_sim/──▶ core            bill: what is owed
 //!   sim/mac   ◀──HostFactory or /_sim/events──── what happened to minis
 //!   sim/linux ◀──BoxFactory or /_sim/box-events── what changed about Linux machines
@@ -53,6 +53,7 @@ mod ipam;
 mod journal;
 mod linux;
 mod marketplace;
+mod metal;
 mod page;
 mod prices;
 mod projects;
@@ -74,7 +75,7 @@ pub use bill::{Bill, BilledLine, Line, MicroEuro, Plan, Stretch};
 pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, LinuxBox, NoBoxes, Power, PrivateLeg};
 pub use cidr::Cidr;
 pub use clock::{BadFactor, Factor};
-pub use deed::{Deed, DeedError, Minis, NewInstances, Which};
+pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};
 pub use fault::{Act, Fault, FaultId, When};
 pub use handle::Handle;
 pub use host::{AddressPlan, Host, HostChange, HostEvent, HostFactory, HostKey, NoHosts};
@@ -83,6 +84,8 @@ pub use instance::catalog::CommercialType;
 pub use instance::server::State;
 pub use journal::Entry;
 pub use linux::{BoxFate, BoxOutcome, Stage};
+pub use metal::catalog::{MetalOffer, MetalOs, Period};
+pub use metal::server::MetalStatus;
 pub use settings::{
     Delays, DynamicIp, EarlyAttachment, ErrorStyle, Passwords, Permission, PrivateNics, Settings, Vanished, VpcToggle,
 };

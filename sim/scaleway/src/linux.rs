@@ -131,6 +131,7 @@ impl World {
             .iter()
             .filter_map(|server| server.dynamic_ip.as_ref());
         let flexible = self.instance.ips.iter().map(|ip| ip.address);
-        dynamic.map(|ip| ip.address).chain(flexible).collect()
+        let metals = self.metal.servers.iter().filter_map(|server| server.address);
+        dynamic.map(|ip| ip.address).chain(flexible).chain(metals).collect()
     }
 }

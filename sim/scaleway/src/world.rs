@@ -15,6 +15,7 @@ use crate::ids::Id;
 use crate::instance::{self, Instances};
 use crate::ipam::{self, Ipam};
 use crate::linux::Linux;
+use crate::metal::{self, Metals};
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 use crate::vpc::{self, Networks};
@@ -47,6 +48,8 @@ pub(crate) struct World {
     pub(crate) instance: Instances,
     #[serde(default)]
     pub(crate) block: Block,
+    #[serde(default)]
+    pub(crate) metal: Metals,
     #[serde(default)]
     pub(crate) linux: Linux,
     /// Whether the rows of Linux machines may have changed since they were last told.
@@ -104,6 +107,7 @@ impl World {
             bill: Ledger::default(),
             instance: Instances::default(),
             block: Block::default(),
+            metal: Metals::default(),
             linux: Linux::default(),
             stirred: true,
             announcements: Vec::new(),
@@ -131,6 +135,8 @@ impl World {
             ["account", "v3", rest @ ..] => projects::answer(self, &caller, rest, call),
             ["instance", "v1", "zones", zone, rest @ ..] => instance::answer(self, &caller, zone, rest, call),
             ["block", "v1", "zones", zone, rest @ ..] => block::answer(self, &caller, zone, rest, call),
+            ["baremetal", "v1", "zones", zone, rest @ ..] => metal::answer(self, &caller, zone, rest, call),
+            ["baremetal", "v3", "zones", zone, rest @ ..] => metal::answer_v3(self, &caller, zone, rest, call),
             ["baremetal" | "block", ..] => Err(Refusal::NotEmulated(call.path.clone())),
             _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
         }

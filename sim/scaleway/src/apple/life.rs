@@ -74,6 +74,7 @@ impl World {
         self.restock(now);
         self.settle_instances(now);
         self.settle_block(now);
+        self.settle_metals(now);
     }
 
     /// When the next thing happens by itself.
@@ -87,6 +88,7 @@ impl World {
             .chain(stock)
             .chain(self.next_instance_due().map(|(at, ..)| at))
             .chain(self.next_block_due().map(|(at, _)| at))
+            .chain(self.next_metal_due().map(|(at, ..)| at))
             .min()
     }
 
