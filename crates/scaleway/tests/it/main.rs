@@ -12,6 +12,7 @@ mod addresses;
 mod answers;
 mod cancel;
 mod emulated_instances;
+mod emulated_metal;
 mod emulator;
 mod instances;
 mod metal;
