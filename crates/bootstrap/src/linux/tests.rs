@@ -310,7 +310,7 @@ fn debug_output_of_a_join_and_of_its_program_is_silent_about_secrets() {
 
 /// What bash makes of the head of a program: the variables, before the first function.
 fn variables_as_bash_sees_them(script: &str, names: &[&str]) -> Vec<String> {
-    let head = script.split("\nreadonly STATE=").next().unwrap();
+    let head = script.split("\nshopt -s inherit_errexit").next().unwrap();
     let shown: String = names.iter().map(|name| format!(" \"${name}\"")).collect();
     let program = format!("{head}\nprintf '%s\\0'{shown}\n");
     let output = Command::new("bash")
