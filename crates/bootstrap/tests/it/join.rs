@@ -366,6 +366,7 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
                 "xfs_quota",
                 "sysctl",
                 "ip link show",
+                "ip -4 -o address",
                 "dhclient",
                 "umount",
             ];
@@ -385,13 +386,16 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
         assert_no_secret_got_out(&node, &[&failed]);
 
         node.take_calls();
-        node.write("var/shim/kill", "");
-        node.write("var/shim/fail-at", &number.to_string());
-        let killed = node.run(&script);
-        if killed.status.code().is_none() {
-            assert_eq!(report(&node).state, JoinState::Running, "{call}");
+        if !only_looks(call) {
+            node.write("var/shim/kill", "");
+            node.write("var/shim/fail-at", &number.to_string());
+            let killed = node.run(&script);
+            if killed.status.code().is_none() {
+                assert_eq!(report(&node).state, JoinState::Running, "{call}");
+            }
+            assert_no_secret_got_out(&node, &[&killed]);
+            node.take_calls();
         }
-        node.take_calls();
         let last = node.run(&script);
         assert_eq!(
             code(&last),
@@ -401,7 +405,7 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
             node.read("var/lib/tuist/join/log")
         );
         assert_eq!(differences(&wanted, &essence(&node)), [""; 0], "after {call}");
-        assert_no_secret_got_out(&node, &[&killed, &last]);
+        assert_no_secret_got_out(&node, &[&last]);
     }
     for step in [
         "swap",
@@ -414,6 +418,13 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
     ] {
         assert!(failed_steps.contains(step), "{step} never failed: {failed_steps:?}");
     }
+}
+
+/// Dying there is dying at the call before.
+fn only_looks(call: &str) -> bool {
+    ["--version", "is-active", "findmnt", "lsattr", " show "]
+        .iter()
+        .any(|part| call.contains(part))
 }
 
 /// Names of what is not the same in both.

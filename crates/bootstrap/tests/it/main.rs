@@ -11,3 +11,6 @@
 mod join;
 mod linux_box;
 mod parts;
+mod ssh;
+mod ssh_server;
+mod sshd;
