@@ -70,10 +70,9 @@ impl Seat {
         let cable = [
             "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid,
         ];
-        let switch = self.network.switch();
-        switch.run(&attempt, "ip", &cable).await?;
-        switch
-            .run(&attempt, "ip", &["link", "set", &port, "master", "br0", "up"])
+        self.network.on_switch(&attempt, "ip", &cable).await?;
+        self.network
+            .on_switch(&attempt, "ip", &["link", "set", &port, "master", "br0", "up"])
             .await?;
         node.run(&attempt, "ip", &["address", "add", &address, "dev", "eth0"])
             .await?;
