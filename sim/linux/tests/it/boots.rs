@@ -64,7 +64,7 @@ async fn a_server_carries_out_its_user_data_once_and_leaves_nothing_behind() {
     a_service_that_dies_is_started_again(&site, &row).await;
     stubs_refuse_what_they_do_not_know(&site, &row).await;
 
-    let before = Traces::of(&site.fleet, &row).await;
+    let before = Traces::of(&site.fleet, &row).await.processes();
     row.boots += 1;
     site.fleet.apply(row.clone()).await;
     before.vanish().await;

@@ -221,6 +221,12 @@ impl Traces {
         Self(traces)
     }
 
+    /// Without cgroups, which the next boot has again.
+    pub(crate) fn processes(mut self) -> Self {
+        self.0.retain(|path| path.starts_with("/proc"));
+        self
+    }
+
     pub(crate) async fn vanish(&self) {
         eventually(&format!("these are gone: {:?}", self.0), async || {
             self.0.iter().all(|file| !file.exists())
