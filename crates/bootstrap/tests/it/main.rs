@@ -1,0 +1,13 @@
+//! The join program run in a scratch root, and the SSH client against servers that behave badly.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+mod join;
+mod linux_box;
+mod parts;
