@@ -270,6 +270,7 @@ mod tests {
             path: path.to_owned(),
             query: String::new(),
             token: None,
+            content_type: None,
             body: Vec::new(),
         }
     }

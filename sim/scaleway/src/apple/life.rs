@@ -72,6 +72,8 @@ impl World {
         }
         self.settle_attachments(now);
         self.restock(now);
+        self.settle_instances(now);
+        self.settle_block(now);
     }
 
     /// When the next thing happens by itself.
@@ -83,6 +85,8 @@ impl World {
             .into_iter()
             .chain(attachments)
             .chain(stock)
+            .chain(self.next_instance_due().map(|(at, ..)| at))
+            .chain(self.next_block_due().map(|(at, _)| at))
             .min()
     }
 

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(crate) const APPLE: &str = "/apple-silicon/v1alpha1/zones/fr-par-1";
+pub(crate) const INSTANCE: &str = "/instance/v1/zones/fr-par-1";
+pub(crate) const BLOCK: &str = "/block/v1/zones/fr-par-1";
 pub(crate) const VPC: &str = "/vpc/v2/regions/fr-par";
 pub(crate) const IPAM: &str = "/ipam/v1/regions/fr-par";
 pub(crate) const IAM: &str = "/iam/v1alpha1";
@@ -154,6 +156,56 @@ impl Api {
         let made = self.post(&format!("{VPC}/private-networks"), body).await.ok();
         made["id"].as_str().unwrap().parse().unwrap()
     }
+}
+
+impl Api {
+    /// The image of Ubuntu for block volumes.
+    pub(crate) async fn image(&self) -> Value {
+        let path = "/marketplace/v2/local-images?image_label=ubuntu_noble&zone=fr-par-1&type=instance_sbs&arch=x86_64";
+        self.get(path).await.ok()["local_images"][0]["id"].clone()
+    }
+
+    /// The body of an order of an Instance.
+    pub(crate) async fn instance_order(&self, name: &str) -> Value {
+        json!({
+            "name": name,
+            "project": DEFAULT_PROJECT,
+            "commercial_type": "PRO2-S",
+            "image": self.image().await,
+            "tags": ["capi", format!("machine-uid={name}")],
+            "dynamic_ip_required": true,
+            "volumes": {"0": {"volume_type": "sbs_volume", "size": 50_000_000_000_u64}},
+        })
+    }
+
+    /// Makes an Instance; it is stopped.
+    pub(crate) async fn instance(&self, name: &str) -> Id {
+        let order = self.instance_order(name).await;
+        let made = self.post(&format!("{INSTANCE}/servers"), order).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        made.body["server"]["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) async fn instance_shown(&self, id: &Id) -> Value {
+        self.get(&instance(id)).await.ok()["server"].clone()
+    }
+
+    pub(crate) async fn act(&self, id: &Id, action: &str) -> Answer {
+        self.post(&format!("{}/action", instance(id)), json!({"action": action}))
+            .await
+    }
+
+    /// Makes an Instance and lets it boot.
+    pub(crate) async fn running(&self, name: &str) -> Id {
+        let id = self.instance(name).await;
+        self.act(&id, "poweron").await.ok();
+        self.advance(Duration::from_secs(25));
+        id
+    }
+}
+
+pub(crate) fn instance(id: &Id) -> String {
+    format!("{INSTANCE}/servers/{id}")
 }
 
 /// Without certificates: reading those of the system takes longer than a whole test.

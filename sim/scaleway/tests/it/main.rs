@@ -7,10 +7,12 @@
 )]
 
 mod bill;
+mod boxes;
 mod control;
 mod faults;
 mod harness;
 mod hosts;
+mod instances;
 mod keys;
 mod networks;
 mod pages;
