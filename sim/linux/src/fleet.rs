@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use russet_cluster::node::{self, Network};
 use russet_parts::{Manifest, Tools};
+use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory};
 use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
@@ -203,6 +204,15 @@ impl Fleet {
         let slot = self.server(id).await?;
         let server = slot.lock().await;
         Ok((server.pid(), server.cgroup()))
+    }
+}
+
+impl BoxFactory for Fleet {
+    async fn changed(&self, event: &BoxEvent) {
+        match event.change {
+            BoxChange::Added | BoxChange::Changed => self.apply(Row::from(&event.row)).await,
+            BoxChange::Gone => self.remove(event.row.server_id.as_str()).await,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ impl Feed {
     }
 
     async fn catch_up(&self, fleet: &Fleet) -> Result<Seen, Error> {
-        let events: Vec<Event> = self.get("box-events").await?;
+        let events: Vec<Event> = self.get("box-events?wait=false").await?;
         let rows: Vec<Row> = self.get("boxes").await?;
         let present: BTreeSet<String> = rows.iter().map(|row| row.server_id.clone()).collect();
         fleet.keep_only(|id| present.contains(id)).await;
@@ -73,7 +73,7 @@ impl Feed {
         if events.is_empty() {
             // Either nothing happens, or this is another run, which counts anew.
             let before = number.saturating_sub(1);
-            let same: Vec<Event> = self.get(&format!("box-events?after={before}")).await?;
+            let same: Vec<Event> = self.get(&format!("box-events?after={before}&wait=false")).await?;
             let found = same.first().map(|event| (event.number, event.row.server_id.clone()));
             return if last.is_some() && found != last {
                 self.catch_up(fleet).await

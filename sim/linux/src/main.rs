@@ -62,7 +62,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     };
     let fleet = Fleet::new(options).await?;
     // Whoever started this and does not read its output wants the servers all the same.
-    let ready = move || drop(writeln!(std::io::stdout(), "{}", network.nodes()));
+    let ready = move || drop(writeln!(std::io::stdout(), "{}", network.servers()));
     tokio::select! {
         followed = follow(fleet, &cli.scaleway, ready) => followed?,
         _ = interrupt.recv() => {}

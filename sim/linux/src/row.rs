@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use russet_sim_scaleway::{BoxKind, LinuxBox};
 use russet_telemetry::Secret;
 use serde::Deserialize;
 
@@ -91,6 +92,40 @@ impl Row {
             let _ = write!(text, "{byte:02x}");
             text
         })
+    }
+}
+
+impl From<&LinuxBox> for Row {
+    fn from(made: &LinuxBox) -> Self {
+        Self {
+            server_id: made.server_id.to_string(),
+            kind: match made.kind {
+                BoxKind::Instance => Kind::Instance,
+                BoxKind::Metal => Kind::Metal,
+            },
+            name: made.name.clone(),
+            zone: made.zone.to_string(),
+            generation: made.generation,
+            boots: made.boots,
+            power: match made.power {
+                russet_sim_scaleway::Power::On => Power::On,
+                russet_sim_scaleway::Power::Off => Power::Off,
+            },
+            public_ip: made.public_ip,
+            private: made.private.as_ref().map(|leg| PrivateLeg {
+                private_network_id: leg.private_network_id.to_string(),
+                address: leg.address.clone(),
+                mac: leg.mac.clone(),
+                vlan: leg.vlan,
+            }),
+            user_data: made.user_data.clone().map(Secret::new),
+            authorized_keys: made.authorized_keys.clone(),
+            hostname: made.hostname.clone(),
+            os: made.os.clone(),
+            ssh_user: made.ssh_user.clone(),
+            ssh_port: made.ssh_port,
+            host_key: Secret::new(made.host_key.seed_base64().to_owned()),
+        }
     }
 }
 

@@ -223,6 +223,11 @@ impl Network {
         self.shared.plan.nodes()
     }
 
+    /// The part of [`Network::nodes`] that no node gets: for what is plugged in by [`Network::plug`].
+    pub fn servers(&self) -> Range {
+        Range::new(self.nodes().address(192), 26)
+    }
+
     /// A range for pods that nothing on this machine uses.
     pub fn pods(&self) -> Range {
         self.shared.plan.pods()

@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 
 use super::{Error, Network, Range, holder::Holder, network, system};
 
-/// Addresses of nodes within a network: .1 is the machine, some are left for things tests put beside the nodes.
-const HOSTS: std::ops::Range<u8> = 10..200;
+/// Addresses of nodes within a network: .1 is the machine, some are left for tests, the last for servers that
+/// others plug in.
+const HOSTS: std::ops::Range<u8> = 10..192;
 
 /// Holds a name and an address for one node; gives both back when dropped.
 ///

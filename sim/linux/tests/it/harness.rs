@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,6 +14,7 @@ use russet_sim_linux::{Fleet, Kind, Options, Phase, Power, Row, State, tools};
 use russet_telemetry::Secret;
 use ssh_key::private::{Ed25519Keypair, PrivateKey};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 /// The machine is busy, and a kubelet is slow.
@@ -99,6 +101,10 @@ impl Site {
 
     /// Runs a command over SSH as whoever the row names, and returns what it printed, or why it failed.
     pub(crate) async fn ssh(&self, row: &Row, command: &str) -> Result<String, String> {
+        self.ssh_with(row, command, "").await
+    }
+
+    pub(crate) async fn ssh_with(&self, row: &Row, command: &str, input: &str) -> Result<String, String> {
         let key = self.dir.path().join("id_ed25519");
         if !key.exists() {
             let text = Self::key().to_openssh(ssh_key::LineEnding::LF).unwrap();
@@ -112,7 +118,7 @@ impl Site {
             .unwrap();
         let known = self.dir.path().join("known_hosts");
         std::fs::write(&known, format!("{address} {host}\n")).unwrap();
-        let output = Command::new("ssh")
+        let mut ssh = Command::new("ssh")
             .args([
                 "-F",
                 "none",
@@ -131,10 +137,15 @@ impl Site {
             ])
             .args(["-i", &key.display().to_string(), "-l", &row.ssh_user])
             .args([&address.to_string(), command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
-            .output()
-            .await
+            .spawn()
             .expect("tests log in with the system's ssh (openssh-client)");
+        // A command need not read what it is given.
+        let _ = ssh.stdin.take().unwrap().write_all(input.as_bytes()).await;
+        let output = ssh.wait_with_output().await.unwrap();
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {

@@ -11,3 +11,4 @@
 
 mod boots;
 mod harness;
+mod join;
