@@ -250,7 +250,8 @@ impl Server {
                 bridge: PUBLIC,
                 port: &format!("u{tag}"),
                 interface: PUBLIC_CARD,
-                mac: None,
+                // The same after every boot: neighbours remember it.
+                mac: Some(&mac(&tag)),
             };
             network.plug(holder, &cable).await?;
             let range = network.nodes();
@@ -405,6 +406,18 @@ impl Server {
         let attempt = format!("run {program} on the server {}", self.row.name);
         Ok(running.holder.run(attempt, program, args).await?)
     }
+}
+
+/// A hardware address of the range that anybody may use.
+fn mac(tag: &str) -> String {
+    let mut mac = "02".to_owned();
+    for (position, digit) in tag.chars().enumerate() {
+        if position % 2 == 0 {
+            mac.push(':');
+        }
+        mac.push(digit);
+    }
+    mac
 }
 
 /// Runs the host's `ip` on the cards of a server.
