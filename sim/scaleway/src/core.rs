@@ -130,6 +130,7 @@ impl Core {
             let result = change(&mut state, now);
             let now = state.clock.now();
             state.world.settle(now);
+            state.world.stirred = true;
             self.publish(&mut state);
             result
         };
@@ -239,7 +240,6 @@ impl Core {
             state.clock.set(snapshot.now);
             state.world = snapshot.world;
             state.world.announcements = gone;
-            state.world.stirred = true;
             let present: Vec<Id> = state
                 .world
                 .apple
@@ -342,7 +342,6 @@ impl State {
             made.extend(world.perform(now, deed)?);
         }
         self.world = world;
-        self.world.stirred = true;
         Ok(made)
     }
 }

@@ -209,13 +209,13 @@ impl Fields {
         given.then_some(texts)
     }
 
-    /// An id that may be given as null, which is not the same as not given.
-    pub(crate) fn nullable_id(&mut self, name: &str) -> Option<Option<Id>> {
-        if self.values.get(name)?.is_null() {
+    /// Whether a field is given as null, which is not the same as not given.
+    pub(crate) fn cleared(&mut self, name: &str) -> bool {
+        let null = self.values.get(name).is_some_and(Value::is_null);
+        if null {
             self.values.remove(name);
-            return Some(None);
         }
-        self.id(name).map(Some)
+        null
     }
 
     pub(crate) fn ids(&mut self, name: &str) -> Vec<Id> {

@@ -20,7 +20,6 @@ use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 use crate::vpc::{self, Networks};
 use crate::{marketplace, prices, projects};
-use http::Method;
 use jiff::{SignedDuration, Timestamp};
 
 /// The secret key everybody may use until a seed says otherwise.
@@ -126,7 +125,6 @@ impl World {
         }
         let key = self.accounts.authenticate(call.token.as_deref(), now)?.clone();
         let caller = Caller { now, key };
-        self.stirred |= call.method != Method::GET;
         match segments.as_slice() {
             ["apple-silicon", "v1alpha1", "zones", zone, rest @ ..] => apple::answer(self, &caller, zone, rest, call),
             ["vpc", "v2", "regions", region, rest @ ..] => vpc::answer(self, &caller, region, rest, call),

@@ -160,18 +160,19 @@ pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, c
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let tags = fields.some_texts("tags");
-    let server = fields.nullable_id("server");
+    let detached = fields.cleared("server");
+    let server = fields.id("server");
     fields.choice("type", &["routed_ipv4"]);
     fields.not_emulated("reverse");
     fields.finish()?;
     world.visible_ip(caller, zone, id, Action::Update)?;
-    if let Some(Some(server)) = &server {
+    if let Some(server) = &server {
         world.writable_instance(caller, zone, server, Action::Update)?;
     }
     if let Some(tags) = tags {
         world.instance.ips.change(caller.now, id, |ip| ip.tags = tags);
     }
-    if let Some(server) = server {
+    if detached || server.is_some() {
         world.attach_ip(caller.now, id, server.as_ref());
     }
     let ip = world.visible_ip(caller, zone, id, Action::Update)?;

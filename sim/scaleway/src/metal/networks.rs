@@ -293,13 +293,10 @@ fn wanted(fields: &mut Fields, version: Version) -> Vec<Id> {
             network.parse().ok().filter(|_| !booked)
         })
         .collect();
-    match ids.filter(|_| map.is_object()) {
-        Some(ids) => ids,
-        None => {
-            fields.refuse(NAME, Reason::Format, "must map network ids to empty lists");
-            Vec::new()
-        }
-    }
+    ids.filter(|_| map.is_object()).unwrap_or_else(|| {
+        fields.refuse(NAME, Reason::Format, "must map network ids to empty lists");
+        Vec::new()
+    })
 }
 
 /// PUT `/servers/{id}/private-networks`: all or nothing.

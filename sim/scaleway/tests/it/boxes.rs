@@ -175,7 +175,7 @@ async fn an_older_state_without_linux_servers_can_still_be_read() {
     api.mini("m");
     let mut state = serde_json::to_value(api.handle().snapshot()).unwrap();
     let world = state["world"].as_object_mut().unwrap();
-    for field in ["instance", "block", "linux"] {
+    for field in ["instance", "block", "linux", "metal"] {
         world.remove(field).unwrap();
     }
     let other = Api::start().await;
