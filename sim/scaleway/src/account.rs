@@ -115,13 +115,12 @@ pub(crate) enum Resource {
 impl Resource {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Server => "server",
+            Self::Server | Self::Metal => "server",
             Self::PrivateNetwork => "private_network",
             Self::Vpc => "vpc",
             Self::Ip => "ip",
             Self::SshKey => "ssh_key",
             Self::Project => "project",
-            Self::Metal => "server",
             Self::InstanceServer => "instance_server",
             Self::InstanceIp => "instance_ip",
             Self::InstanceVolume => "instance_volume",

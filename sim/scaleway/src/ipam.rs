@@ -239,6 +239,8 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
     nics.extend(query.id("resource_id"));
     let mut types = query.many("resource_types");
     types.extend(query.text("resource_type"));
+    // What the vendor's own SDK sends when it is not asked for a type.
+    types.retain(|kind| kind != "unknown_type");
     let ids = query.ids("ip_ids");
     let tags = query.many("tags");
     let order = query.choice(

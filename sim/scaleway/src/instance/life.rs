@@ -118,13 +118,13 @@ impl World {
     }
 
     /// Puts an Instance into a state that ends by itself, unless fate decided otherwise.
-    fn begin_instance(&mut self, now: Timestamp, id: &Id, stage: Stage, state: State, then: Then) {
-        let takes = match stage {
+    fn begin_instance(&mut self, now: Timestamp, id: &Id, change: Stage, state: State, then: Then) {
+        let takes = match change {
             Stage::Boot => self.settings.delays.instance_boot,
             _ => self.settings.delays.instance_stop,
         };
-        let course = self.course(now, stage, id, takes);
-        let then = match (course.wrong, stage) {
+        let course = self.course(now, change, id, takes);
+        let then = match (course.wrong, change) {
             (Some(BoxOutcome::Error | BoxOutcome::OutOfStock), Stage::Boot) => Then::Failed,
             _ => then,
         };

@@ -60,7 +60,7 @@ impl World {
             volumes.insert(slot.clone(), self.show_slot(server, held));
         }
         let image = self.instance.catalog.image(&server.image);
-        let mut shown = server.wire(image, &self.addresses_of(server), volumes);
+        let mut shown = server.wire(image, &self.addresses_of(server), &volumes);
         if self.settings.private_nics == PrivateNics::Shown
             && let Some(fields) = shown.as_object_mut()
         {

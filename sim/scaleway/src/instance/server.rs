@@ -157,7 +157,7 @@ impl Server {
     }
 
     /// As the API shows it, without what is in other tables.
-    pub(crate) fn wire(&self, image: Option<&Image>, addresses: &[Value], volumes: Map<String, Value>) -> Value {
+    pub(crate) fn wire(&self, image: Option<&Image>, addresses: &[Value], volumes: &Map<String, Value>) -> Value {
         let location = self.state.placed().then(|| {
             json!({
                 "cluster_id": "5",

@@ -321,6 +321,13 @@ async fn a_nic_syncs_first_and_its_addresses_come_later_in_upper_case_and_ipv6_f
         .len(),
         2
     );
+    // The vendor's SDK always names a type, and means none by this one: it found nothing here once.
+    assert_eq!(
+        rows(&api, &format!("{of_network}&resource_type=unknown_type"))
+            .await
+            .len(),
+        2
+    );
     api.get(&format!("{IPAM}/ips?{of_network}&zonal=fr-par-1"))
         .await
         .refused(400, "invalid_arguments");
