@@ -15,7 +15,7 @@ impl BoxFactory for Recorder {
 }
 
 async fn next(events: &mut UnboundedReceiver<BoxEvent>) -> BoxEvent {
-    tokio::time::timeout(Duration::from_secs(60), events.recv())
+    tokio::time::timeout(Duration::from_mins(2), events.recv())
         .await
         .unwrap()
         .unwrap()
