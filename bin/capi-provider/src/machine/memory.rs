@@ -28,6 +28,8 @@ struct Inner {
     /// What the set-up that runs for a machine brings its host to.
     started: HashMap<String, String>,
     rejoined: HashMap<String, Instant>,
+    /// Machines whose hosts had Pods to run when last looked at.
+    busy: HashSet<String>,
     /// What was last said about a machine in a dry run.
     said: HashMap<String, String>,
 }
@@ -90,6 +92,19 @@ impl Memory {
         true
     }
 
+    pub(super) fn note_busy(&self, uid: &str, busy: bool) {
+        let mut inner = self.lock();
+        if busy {
+            inner.busy.insert(uid.to_owned());
+        } else {
+            inner.busy.remove(uid);
+        }
+    }
+
+    pub(super) fn is_busy(&self, uid: &str) -> bool {
+        self.lock().busy.contains(uid)
+    }
+
     /// Whether this is news about a machine.
     pub(super) fn is_news(&self, uid: &str, text: &str) -> bool {
         self.lock().said.insert(uid.to_owned(), text.to_owned()).as_deref() != Some(text)
@@ -103,6 +118,7 @@ impl Memory {
         inner.said.remove(uid);
         inner.started.remove(uid);
         inner.rejoined.remove(uid);
+        inner.busy.remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -6,12 +6,14 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
 use russet_api::annotations::cluster_api::PAUSED;
 use russet_api::conditions::{self, Condition, Severity, reasons, types};
 use russet_api::machine::{Phase, Step};
 use russet_controller::Outcome;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::bootstrapping::facts;
 use super::look::Sights;
@@ -77,6 +79,13 @@ fn is_mate(mac: &Mac, other: &Mac) -> bool {
     mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
 }
 
+/// Whether a Pod would be disturbed by an update of its host.
+fn is_work(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !owners.iter().any(|owner| owner.kind == "DaemonSet") && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 impl Context {
     /// Sees to the configuration of a host that serves, and to its Node.
     pub(super) async fn keep_up_to_date(&self, mac: &Mac, machine: &Machine) -> Result<Kept, Error> {
@@ -98,6 +107,9 @@ impl Context {
         }
         if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
+        if self.rollout_host(mac).drifted() {
+            self.look_for_work(mac).await;
         }
         let me = self.rollout_host(mac);
         let now = Timestamp::now();
@@ -156,13 +168,28 @@ impl Context {
         (verdict, plan.wake)
     }
 
+    /// Whether the host has Pods to run, those of DaemonSets apart. Asked only when there is something to update: each machine looks at
+    /// its own host, and plans go by what all of them saw last.
+    async fn look_for_work(&self, mac: &Mac) {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let here = ListParams::default().fields(&format!("spec.nodeName={}", mac.name_any()));
+        let busy = match pods.list(&here).await {
+            Ok(pods) => pods.items.iter().any(is_work),
+            Err(error) => {
+                debug!(%error, "the Pods of the host could not be listed; it counts as busy");
+                true
+            }
+        };
+        self.memory.note_busy(&mac.uid().unwrap_or_default(), busy);
+    }
+
     fn wake_fleet(&self, mac: &Mac) {
         for other in self.fleet.filter(|other| is_mate(mac, other)) {
             self.parts.registry.wake(&key(&other));
         }
     }
 
-    /// A host as a plan needs it. Pods are not read, so a host is never taken for busy; core drains it when it is replaced.
+    /// A host as a plan needs it.
     fn rollout_host(&self, mac: &Mac) -> Host {
         let status = mac.status.clone().unwrap_or_default();
         let uid = mac.uid().unwrap_or_default();
@@ -175,7 +202,7 @@ impl Context {
             updating: self.parts.pool.is_busy(&uid),
             deleting: mac.metadata.deletion_timestamp.is_some(),
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
-            busy: false,
+            busy: self.memory.is_busy(&uid),
         };
         let desired = self.parts.bootstrapper.desired(&self::facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
@@ -287,5 +314,26 @@ impl Context {
             self.bad_news(mac, reason, message).await;
         }
         Ok(NOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_pods_that_run_and_are_not_on_every_node_are_work() {
+        let pod = |kind: &str, phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}]},
+                "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        assert!(is_work(&pod("ReplicaSet", "Running")) && is_work(&Pod::default()));
+        assert!(!is_work(&pod("DaemonSet", "Running")));
+        assert!(!is_work(&pod("Job", "Succeeded")) && !is_work(&pod("Job", "Failed")));
     }
 }

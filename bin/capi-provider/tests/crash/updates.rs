@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_api::machine::Phase;
 use russet_e2e::wait::{self, Look};
+use serde_json::json;
 
 use crate::life::Life;
 use crate::replica::Replica;
@@ -73,6 +74,43 @@ async fn a_new_configuration_reaches_every_host_once() -> Result<()> {
     let updates = world.ledger.updated();
     let hosts: BTreeSet<&str> = updates.iter().map(|(machine, _)| machine.as_str()).collect();
     ensure!(updates.len() == 3 && hosts.len() == 3, "{updates:?}");
+    check_unharmed(&world)?;
+    replica.kill().await
+}
+
+/// A job that runs is not cut off by an update; the others do not wait for it, and it has its turn when the job is done.
+#[tokio::test]
+async fn a_host_that_works_is_updated_when_its_work_is_done() -> Result<()> {
+    let (world, machines) = fleet("busy", 2).await?;
+    let (busy, idle) = (machines.first().context("none")?, machines.last().context("none")?);
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    let job: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "job"},
+        "spec": {
+            "nodeName": busy, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+            "containers": [{"name": "job", "image": "job"}],
+        },
+    }))?;
+    wait::until("the Pod to be admitted", PATIENCE, || async {
+        pods.create(&PostParams::default(), &job).await?;
+        Ok(Look::Done(()))
+    })
+    .await?;
+    want(&world, "two");
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    world.until("up to date", idle, |mac| has(mac, "two")).await?;
+    let told = |mac: Option<&Mac>| {
+        let status = mac.and_then(|mac| mac.status.clone()).unwrap_or_default();
+        let condition = conditions::find(&status.conditions, "UpToDate");
+        condition.is_some_and(|condition| condition.reason.as_deref() == Some("UpdatePending"))
+    };
+    world.until("waiting for its work", busy, told).await?;
+    let updated: Vec<String> = world.ledger.updated().into_iter().map(|(machine, _)| machine).collect();
+    ensure!(updated == [idle.clone()], "{updated:?}");
+    replica.kill().await?;
+    pods.delete("job", &DeleteParams::default()).await?;
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    world.until("up to date", busy, |mac| has(mac, "two")).await?;
     check_unharmed(&world)?;
     replica.kill().await
 }
