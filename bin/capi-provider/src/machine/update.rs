@@ -6,14 +6,12 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
 use russet_api::annotations::cluster_api::PAUSED;
 use russet_api::conditions::{self, Condition, Severity, reasons, types};
 use russet_api::machine::{Phase, Step};
 use russet_controller::Outcome;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::bootstrapping::facts;
 use super::look::Sights;
@@ -25,7 +23,7 @@ use crate::bootstrap::{Done, Kind, Seat, Trouble};
 use crate::capi;
 use crate::decide::Machine;
 use crate::journal::later;
-use crate::rollout::{self, Facts, Host, Marks, Verdict, Wait};
+use crate::rollout::{self, Facts, Host, Marks, Plan, Verdict, Wait};
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -79,13 +77,6 @@ fn is_mate(mac: &Mac, other: &Mac) -> bool {
     mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
 }
 
-/// Whether a Pod would be disturbed by an update of its host.
-fn is_work(pod: &Pod) -> bool {
-    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !owners.iter().any(|owner| owner.kind == "DaemonSet") && !matches!(phase, Some("Succeeded" | "Failed"))
-}
-
 impl Context {
     /// Sees to the configuration of a host that serves, and to its Node.
     pub(super) async fn keep_up_to_date(&self, mac: &Mac, machine: &Machine) -> Result<Kept, Error> {
@@ -108,11 +99,17 @@ impl Context {
         if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
-        if self.rollout_host(mac).drifted() {
-            self.look_for_work(mac).await;
-        }
-        let me = self.rollout_host(mac);
         let now = Timestamp::now();
+        let mut me = self.rollout_host(mac);
+        if me.drifted() {
+            // Pods are looked for only on a host that would be updated without them.
+            me.work = None;
+            if self.plan(mac, &me, now).is_update(&me.name) {
+                me.work = self.look_for_work(mac, now).await;
+            }
+        } else {
+            self.memory.note_work(uid, None, now);
+        }
         let marks = rollout::marks(&me, &self.parts.rollout, now);
         let (verdict, wake) = if me.drifted() {
             self.take_turn(mac, machine, &me, matches!(seat, Seat::Free), now)
@@ -150,6 +147,21 @@ impl Context {
         now: Timestamp,
     ) -> (Verdict, Option<Timestamp>) {
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = self.plan(mac, me, now);
+        let verdict = plan.verdict(&me.name).cloned().unwrap_or(Verdict::Wait(Wait::NotSetUp));
+        if matches!(verdict, Verdict::Update { .. }) && free {
+            info!(hash = me.desired, "{verdict}");
+            self.begin_update(mac, machine);
+        }
+        if matches!(verdict, Verdict::Wait(Wait::Busy { .. })) {
+            // Others were told that it was this one's turn.
+            self.wake(|other| is_mate(mac, other) && plan.is_update(&other.name_any()));
+        }
+        (verdict, plan.wake)
+    }
+
+    /// The plan for the fleet of this host.
+    fn plan(&self, mac: &Mac, me: &Host, now: Timestamp) -> Plan {
         let mut hosts: Vec<Host> = self
             .fleet
             .filter(|other| is_mate(mac, other))
@@ -159,32 +171,15 @@ impl Context {
         // The cache may lag behind what was just read of this one.
         hosts.retain(|host| host.name != me.name);
         hosts.push(me.clone());
-        let plan = rollout::plan(&hosts, &self.parts.rollout, now);
-        let verdict = plan.verdict(&me.name).cloned().unwrap_or(Verdict::Wait(Wait::NotSetUp));
-        if matches!(verdict, Verdict::Update { .. }) && free {
-            info!(hash = me.desired, "{verdict}");
-            self.begin_update(mac, machine);
-        }
-        (verdict, plan.wake)
-    }
-
-    /// Whether the host has Pods to run, those of DaemonSets apart. Asked only when there is something to update: each machine looks at
-    /// its own host, and plans go by what all of them saw last.
-    async fn look_for_work(&self, mac: &Mac) {
-        let pods: Api<Pod> = Api::all(self.client.clone());
-        let here = ListParams::default().fields(&format!("spec.nodeName={}", mac.name_any()));
-        let busy = match pods.list(&here).await {
-            Ok(pods) => pods.items.iter().any(is_work),
-            Err(error) => {
-                debug!(%error, "the Pods of the host could not be listed; it counts as busy");
-                true
-            }
-        };
-        self.memory.note_busy(&mac.uid().unwrap_or_default(), busy);
+        rollout::plan(&hosts, &self.parts.rollout, now)
     }
 
     fn wake_fleet(&self, mac: &Mac) {
-        for other in self.fleet.filter(|other| is_mate(mac, other)) {
+        self.wake(|other| is_mate(mac, other));
+    }
+
+    fn wake(&self, which: impl Fn(&Mac) -> bool) {
+        for other in self.fleet.filter(which) {
             self.parts.registry.wake(&key(&other));
         }
     }
@@ -202,7 +197,7 @@ impl Context {
             updating: self.parts.pool.is_busy(&uid),
             deleting: mac.metadata.deletion_timestamp.is_some(),
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
-            busy: self.memory.is_busy(&uid),
+            work: self.memory.work(&uid),
         };
         let desired = self.parts.bootstrapper.desired(&self::facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
@@ -221,6 +216,7 @@ impl Context {
         };
         let steps = mac.status.clone().unwrap_or_default().steps;
         let work = self.work(mac, machine, &host, Kind::Update);
+        self.memory.note_work(&machine.holder.uid, None, Timestamp::now());
         self.parts
             .pool
             .start(&machine.holder.uid, &key(mac), &host.id, steps, work);
@@ -314,26 +310,5 @@ impl Context {
             self.bad_news(mac, reason, message).await;
         }
         Ok(NOW)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_pods_that_run_and_are_not_on_every_node_are_work() {
-        let pod = |kind: &str, phase: &str| -> Pod {
-            serde_json::from_value(json!({
-                "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}]},
-                "status": {"phase": phase},
-            }))
-            .unwrap()
-        };
-        assert!(is_work(&pod("ReplicaSet", "Running")) && is_work(&Pod::default()));
-        assert!(!is_work(&pod("DaemonSet", "Running")));
-        assert!(!is_work(&pod("Job", "Succeeded")) && !is_work(&pod("Job", "Failed")));
     }
 }
