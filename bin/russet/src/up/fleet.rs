@@ -87,12 +87,13 @@ pub(super) struct Account {
     ports: Ports,
 }
 
-/// Starts the emulators. They need no cluster.
+/// Starts the emulators. They need no cluster, only to know where it is.
 pub(super) async fn emulate(
     programs: &Programs,
     size: Size,
     layout: &Layout,
     supervisor: &Supervisor,
+    api_server: &str,
 ) -> Result<Account> {
     let home = layout.fleet();
     std::fs::create_dir_all(&home).with_context(|| format!("failed to make {}", home.display()))?;
@@ -117,6 +118,8 @@ pub(super) async fn emulate(
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
         .args(["--disks".to_owned(), home.join("disks").display().to_string()])
+        // The port of an earlier start may be somebody else's by now, and disks remember it.
+        .args(["--api-server", api_server])
         .restart(Restart::DEFAULT);
     supervisor
         .start(spec)

@@ -223,7 +223,9 @@ async fn start(
     };
     let emulate = async {
         match &programs {
-            Some(programs) => fleet::emulate(programs, size, layout, supervisor).await.map(Some),
+            Some(programs) => fleet::emulate(programs, size, layout, supervisor, &server)
+                .await
+                .map(Some),
             None => Ok(None),
         }
     };
