@@ -130,7 +130,7 @@ impl World {
             ledger: Arc::new(Ledger::new(sim.handle().clone())),
             namespace: sandbox.namespace().to_owned(),
             kubeconfig: cluster.control_plane().admin_kubeconfig().to_path_buf(),
-            server: cluster.control_plane().server().to_string(),
+            server: cluster.control_plane().server().to_owned(),
             client: cluster.client().await?,
             flags: Vec::new(),
             elect: false,
