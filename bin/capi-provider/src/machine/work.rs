@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, owner: Option<&str>, phase: &str, annotations: Value) -> Pod {
+    fn pod(name: &str, owner: Option<&str>, phase: &str, annotations: &Value) -> Pod {
         let owners: Vec<Value> = owner
             .map(|kind| json!({"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}))
             .into_iter()
@@ -66,14 +66,14 @@ mod tests {
 
     #[test]
     fn only_pods_that_can_end_and_have_not_ended_are_waited_for() {
-        let pods = [
-            pod("runner", Some("ReplicaSet"), "Running", json!({})),
-            pod("bare", None, "Pending", json!({})),
-            pod("agent", Some("DaemonSet"), "Running", json!({})),
-            pod("static", Some("Node"), "Running", json!({})),
-            pod("mirror", None, "Running", json!({MIRROR: "hash"})),
-            pod("done", Some("Job"), "Succeeded", json!({})),
-            pod("dead", Some("Job"), "Failed", json!({})),
+        let pods = vec![
+            pod("runner", Some("ReplicaSet"), "Running", &json!({})),
+            pod("bare", None, "Pending", &json!({})),
+            pod("agent", Some("DaemonSet"), "Running", &json!({})),
+            pod("static", Some("Node"), "Running", &json!({})),
+            pod("mirror", None, "Running", &json!({MIRROR: "hash"})),
+            pod("done", Some("Job"), "Succeeded", &json!({})),
+            pod("dead", Some("Job"), "Failed", &json!({})),
         ];
         assert_eq!(names(&pods), Some(vec!["ci/bare".to_owned(), "ci/runner".to_owned()]));
         assert_eq!(names(&pods[2..]), None);

@@ -33,11 +33,11 @@ fn host(name: &str) -> Host {
     }
 }
 
-fn work() -> Option<Work> {
-    Some(Work {
+fn work() -> Work {
+    Work {
         pods: vec!["ci/job".to_owned()],
         since: start(),
-    })
+    }
 }
 
 fn fleet(size: usize) -> Vec<Host> {
@@ -246,7 +246,7 @@ proptest! {
     ) {
         let mut hosts = fleet(size);
         for (host, busy) in hosts.iter_mut().zip(busy) {
-            host.work = work().filter(|_| busy);
+            host.work = busy.then(work);
         }
         let mut rollout = Rollout::new(hosts, policy.clone(), &|_| true);
         rollout.run(Duration::from_hours(24 * 30));
@@ -363,7 +363,7 @@ fn a_corrected_configuration_starts_afresh() {
 #[test]
 fn idle_hosts_come_before_busy_ones_and_a_busy_one_is_not_waited_for_for_ever() {
     let mut hosts = fleet(3);
-    hosts[0].work = work();
+    hosts[0].work = Some(work());
     let policy = Policy {
         canary: Share::Count(0),
         max_unavailable: Share::Count(1),

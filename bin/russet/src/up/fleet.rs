@@ -87,14 +87,17 @@ pub(super) struct Account {
     ports: Ports,
 }
 
-/// Starts the emulators. They need no cluster, only to know where it is.
+/// Starts the emulators, if their programs are there. They need no cluster, only to know where it is.
 pub(super) async fn emulate(
-    programs: &Programs,
+    programs: Option<&Programs>,
     size: Size,
     layout: &Layout,
     supervisor: &Supervisor,
     api_server: &str,
-) -> Result<Account> {
+) -> Result<Option<Account>> {
+    let Some(programs) = programs else {
+        return Ok(None);
+    };
     let home = layout.fleet();
     std::fs::create_dir_all(&home).with_context(|| format!("failed to make {}", home.display()))?;
     let ports = Ports::pick(&home, Ipv4Addr::LOCALHOST, &PORTS)?;
@@ -125,7 +128,7 @@ pub(super) async fn emulate(
         .start(spec)
         .await
         .context("failed to start the emulated minis")?;
-    Ok(Account { url, ports })
+    Ok(Some(Account { url, ports }))
 }
 
 /// Installs the chart and starts the provider.
