@@ -10,6 +10,8 @@
 //!
 //! Tests share one; each has a namespace with a Cluster and MachineDeployments of its own, and minis under a pool prefix of its own.
 
+pub mod chart;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -46,6 +48,11 @@ pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
 /// How many emulated seconds pass in one.
 const FACTOR: f64 = 600.0;
+
+/// The pace of the emulated account.
+pub fn clock() -> Result<Factor> {
+    Ok(Factor::try_from(FACTOR)?)
+}
 
 /// The program of the provider: beside the one that runs, or one folder up, where tests have theirs.
 pub fn provider_program() -> Result<PathBuf> {
@@ -125,7 +132,7 @@ impl Fleet {
         crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
         let macs = Macs::new(russet_sim_mac::Options::default()).await?;
         let options = SimOptions {
-            clock_factor: Factor::try_from(FACTOR)?,
+            clock_factor: clock()?,
             ..SimOptions::default()
         };
         let sim = Sim::start_with(options, macs.clone()).await?;

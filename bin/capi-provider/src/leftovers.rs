@@ -1,8 +1,9 @@
 //! What machines that are gone have left behind besides hosts: keys, Secrets, signing requests, Services.
 //!
 //! All of it is removed with its machine; what is found here outlived a finalizer that was removed by force, or a fleet. It is
-//! reported and never touched: a key or a Service may have been put to another use. Bootstrap tokens are not looked for, since
-//! listing them would mean reading every Secret of kube-system; they expire within hours by themselves.
+//! reported and never touched: a key or a Service may have been put to another use. Bootstrap tokens are not listed, since that
+//! would mean reading every Secret of kube-system: their names follow from the machine, so those of machines of which
+//! anything else was seen, now or earlier, are asked for one by one. The others expire within a day by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use russet_controller::Scope;
 use russet_scaleway::iam::SshKey;
 use tracing::{debug, warn};
 
-use crate::identity::BOOTSTRAP_GROUP;
+use crate::identity::{self, BOOTSTRAP_GROUP};
 use crate::journal::later;
 use crate::machine::key_group;
 use crate::metrics::ProviderMetrics;
@@ -39,15 +40,18 @@ pub enum Kind {
     SigningRequest,
     /// The way to a host over the tailnet.
     EgressService,
+    /// What a host could still join with.
+    BootstrapToken,
 }
 
 impl Kind {
     /// Every one, for reports that must fall to zero.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::SshKey,
         Self::CredentialSecret,
         Self::SigningRequest,
         Self::EgressService,
+        Self::BootstrapToken,
     ];
 
     /// Value of a label `kind`.
@@ -57,6 +61,7 @@ impl Kind {
             Self::CredentialSecret => "credential_secret",
             Self::SigningRequest => "signing_request",
             Self::EgressService => "egress_service",
+            Self::BootstrapToken => "bootstrap_token",
         }
     }
 
@@ -70,6 +75,7 @@ impl Kind {
             Self::CredentialSecret => "the machine is gone: delete the Secret",
             Self::SigningRequest => "the machine is gone: delete the request, or let Kubernetes do it within a day",
             Self::EgressService => "the machine is gone: delete the Service",
+            Self::BootstrapToken => "the machine is gone: delete the Secret, or let Kubernetes do it within a day",
         }
     }
 }
@@ -133,13 +139,15 @@ impl std::fmt::Debug for Leftovers {
 pub struct Known {
     /// Namespaces in which there were machines.
     namespaces: BTreeSet<String>,
+    /// Machines whose token may be there.
+    uids: BTreeSet<String>,
     since: BTreeMap<Leftover, Timestamp>,
     told: BTreeSet<Leftover>,
 }
 
 impl Leftovers {
-    /// One look. A kind that cannot be listed keeps its last count.
-    pub async fn look(&self, known: &mut Known, now: Timestamp) -> Result<(), kube::Error> {
+    /// One look; `holders` are machines that have a claim. A kind that cannot be listed keeps its last count.
+    pub async fn look(&self, known: &mut Known, holders: BTreeSet<String>, now: Timestamp) -> Result<(), kube::Error> {
         let mut found = Vec::new();
         let mut unseen = BTreeSet::new();
         let mut note = |kind: Kind, list: Result<Vec<String>, String>| match list {
@@ -180,6 +188,14 @@ impl Leftovers {
             .namespaces
             .extend(seen.filter(|namespace| self.scope.contains(namespace)));
         let living = Living::of(&machines);
+        known.uids.extend(holders);
+        known.uids.extend(owners_of(&secrets, &requests, &services));
+        let tokens = self.tokens(&mut known.uids, &living).await;
+        let ours = machines
+            .iter()
+            .filter(|mac| mac.namespace().is_some_and(|namespace| self.scope.contains(&namespace)));
+        known.uids.extend(ours.filter_map(|mac| mac.metadata.uid.clone()));
+        note(Kind::BootstrapToken, tokens);
         note(Kind::SshKey, keys.map(|keys| ssh_keys(&keys, &living)));
         note(Kind::CredentialSecret, secrets.map(|all| credentials(&all, &living)));
         note(
@@ -189,6 +205,21 @@ impl Leftovers {
         note(Kind::EgressService, services.map(|all| egress_services(&all, &living)));
         self.tell(known, found, &unseen, now);
         Ok(())
+    }
+
+    /// The tokens of machines that are gone. One without a token is forgotten.
+    async fn tokens(&self, uids: &mut BTreeSet<String>, living: &Living) -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        let gone: Vec<String> = uids.iter().filter(|uid| living.lacks(uid)).cloned().collect();
+        for uid in gone {
+            let left = identity::tokens_of(&self.client, &uid).await;
+            let left = left.map_err(|error| error.to_string())?;
+            if left.is_empty() {
+                uids.remove(&uid);
+            }
+            found.extend(left);
+        }
+        Ok(found)
     }
 
     /// Where credentials may be: where machines are or were. Not everywhere: the chart grants Secrets by namespace.
@@ -241,6 +272,33 @@ where
         .map_err(|error| error.to_string())
 }
 
+/// The machines that things which were listed were made for.
+fn owners_of(
+    secrets: &Result<Vec<Secret>, String>,
+    requests: &Result<Vec<CertificateSigningRequest>, String>,
+    services: &Result<Vec<Service>, String>,
+) -> BTreeSet<String> {
+    let secrets = secrets.iter().flatten().flat_map(machines_of);
+    let requests = requests.iter().flatten().flat_map(asked_for);
+    let services = services.iter().flatten();
+    let services = services.filter_map(|service| service.labels().get(OWNER_UID).map(String::as_str));
+    secrets.chain(requests).chain(services).map(ToOwned::to_owned).collect()
+}
+
+/// The machines that own a Secret.
+fn machines_of(secret: &Secret) -> impl Iterator<Item = &str> {
+    let owners = secret.owner_references().iter();
+    owners
+        .filter(|owner| owner.kind == MACHINE_KIND)
+        .map(|owner| owner.uid.as_str())
+}
+
+/// The machines with whose token a request was made.
+fn asked_for(request: &CertificateSigningRequest) -> impl Iterator<Item = &str> {
+    let groups = request.spec.groups.iter().flatten();
+    groups.filter_map(|group| group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':'))
+}
+
 /// The fleet a public key of ours was made for.
 fn fleet_of(key: &SshKey) -> Option<&str> {
     key.public_key.trim().rsplit(' ').next()?.strip_prefix(KEY_COMMENT)
@@ -257,25 +315,15 @@ fn credentials(secrets: &[Secret], living: &Living) -> Vec<String> {
     secrets
         .iter()
         .filter(|secret| secret.name_any().ends_with("-bootstrap"))
-        .filter(|secret| {
-            let mut owners = secret.owner_references().iter();
-            owners.any(|owner| owner.kind == MACHINE_KIND && living.lacks(&owner.uid))
-        })
+        .filter(|secret| machines_of(secret).any(|uid| living.lacks(uid)))
         .map(full_name)
         .collect()
 }
 
 fn signing_requests(requests: &[CertificateSigningRequest], living: &Living) -> Vec<String> {
-    let machine = |group: &String| {
-        let uid = group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':')?;
-        Some(living.lacks(uid))
-    };
     requests
         .iter()
-        .filter(|request| {
-            let groups = request.spec.groups.iter().flatten();
-            groups.filter_map(machine).any(|gone| gone)
-        })
+        .filter(|request| asked_for(request).any(|uid| living.lacks(uid)))
         .map(full_name)
         .collect()
 }

@@ -24,6 +24,7 @@ mod rest;
 mod status;
 mod update;
 mod view;
+mod work;
 mod write;
 
 use std::sync::{Arc, Mutex};

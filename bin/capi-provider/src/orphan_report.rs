@@ -159,7 +159,10 @@ impl Report {
         });
         let orphans = remembered.hosts.update(found, now, self.patience);
         self.tell(&orphans, &zones, &mut remembered.told);
-        self.leftovers.look(&mut remembered.leftovers, now).await?;
+        let holders = claims.iter().map(|(_, claim)| &claim.holder);
+        let holders = holders.filter(|holder| self.scope.contains(&holder.namespace));
+        let holders = holders.map(|holder| holder.uid.clone()).collect();
+        self.leftovers.look(&mut remembered.leftovers, holders, now).await?;
         match &self.reclaimer {
             Some(reclaimer) => reclaimer.work(&orphans, &zones).await,
             None => Ok(0),

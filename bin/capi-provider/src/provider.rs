@@ -107,7 +107,8 @@ impl Companions {
 
     fn components(&self, manager: &Manager, settings: &Settings) -> Vec<Component> {
         let identity = self.identity(manager, settings);
-        let cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
+        let mut cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
+        cluster.zones = settings.zones.iter().map(ToString::to_string).collect();
         let suffix = self.egress.magicdns_suffix.trim().trim_matches('.');
         let names = ServingNames {
             suffixes: Some(suffix.to_owned())

@@ -25,6 +25,9 @@ pub struct Cli {
     /// Keep the disks of machines in this folder and go on from them at the next start
     #[arg(long, value_name = "DIR")]
     pub disks: Option<PathBuf>,
+    /// Where the API server is by now, whatever the kubeconfigs say that machines were given
+    #[arg(long, value_name = "URL")]
+    pub api_server: Option<http::Uri>,
     /// What Nodes say their kubelet is; must be the version of the MachineDeployments to the letter
     #[arg(long, default_value = DEFAULT_KUBELET_VERSION, value_name = "VERSION", value_parser = version)]
     pub kubelet_version: String,
@@ -58,6 +61,7 @@ impl Cli {
             port: self.port,
             kubelet_version: self.kubelet_version.clone(),
             disks: self.disks.clone(),
+            api_server: self.api_server.clone(),
             ..Options::default()
         }
     }

@@ -40,6 +40,8 @@ pub struct Options {
     pub status_every: Duration,
     /// Where the disks of machines are kept for the next start; none to forget them.
     pub disks: Option<PathBuf>,
+    /// Where machines find the API server, if not where their orders say: it moved since, and nothing on their disks knows.
+    pub api_server: Option<http::Uri>,
 }
 
 impl Default for Options {
@@ -51,6 +53,7 @@ impl Default for Options {
             lease_every: Duration::from_secs(10),
             status_every: Duration::from_mins(5),
             disks: None,
+            api_server: None,
         }
     }
 }
@@ -64,6 +67,7 @@ pub(crate) struct Settings {
     pub(crate) lease_every: Duration,
     pub(crate) status_every: Duration,
     pub(crate) disks: Option<PathBuf>,
+    pub(crate) api_server: Option<http::Uri>,
 }
 
 /// The machines, made and unmade as Scaleway says. Cheap to clone; when the last clone is dropped, all power is cut.
@@ -113,6 +117,7 @@ impl Fleet {
                 lease_every: options.lease_every,
                 status_every: options.status_every,
                 disks: options.disks,
+                api_server: options.api_server,
             }),
             macs: Mutex::new(BTreeMap::new()),
             _port: reserved,

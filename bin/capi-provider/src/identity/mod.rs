@@ -34,6 +34,7 @@ use crate::machine_ref::MachineRef;
 
 pub use approver::{ServingNames, approver};
 pub use error::Error;
+pub(crate) use revoke::tokens_of;
 use token::{ATTEMPTS, Token};
 pub use token::{BOOTSTRAP_GROUP, machine_group};
 

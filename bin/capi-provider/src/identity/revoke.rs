@@ -4,14 +4,14 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Secret as KubeSecret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
-use kube::{Resource, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use russet_api::labels::{MANAGED_BY, MANAGED_BY_CAPI};
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use super::approver::undecided;
 use super::token::{self, ATTEMPTS};
-use super::{CONTEXT, Error, Identities};
+use super::{CONTEXT, Error, Identities, TOKEN_NAMESPACE};
 use crate::machine_ref::MachineRef;
 
 impl Identities {
@@ -128,6 +128,25 @@ impl Identities {
         }
         Ok(true)
     }
+}
+
+/// The token Secrets of the machine with this uid, by namespace and name. There should be none when it is gone.
+pub(crate) async fn tokens_of(client: &Client, uid: &str) -> Result<Vec<String>, kube::Error> {
+    let tokens: Api<KubeSecret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
+    let machine = MachineRef {
+        namespace: String::new(),
+        name: String::new(),
+        uid: uid.to_owned(),
+    };
+    let mut found = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let name = token::secret_name(&token::id(uid, attempt));
+        let live = tokens.get_metadata_opt(&name).await?;
+        if live.is_some_and(|live| token::belongs(&live, &machine)) {
+            found.push(format!("{TOKEN_NAMESPACE}/{name}"));
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a signing request comes from this machine: from its token, or from its node.

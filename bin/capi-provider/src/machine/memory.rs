@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::Mac;
+use crate::rollout::Work;
 
 /// A fleet's key is looked after this often while its machines take hosts.
 const KEY_FOR: Duration = Duration::from_mins(10);
@@ -28,6 +30,8 @@ struct Inner {
     /// What the set-up that runs for a machine brings its host to.
     started: HashMap<String, String>,
     rejoined: HashMap<String, Instant>,
+    /// What hosts had to run when last looked at, if anything.
+    work: HashMap<String, Work>,
     /// What was last said about a machine in a dry run.
     said: HashMap<String, String>,
 }
@@ -90,6 +94,23 @@ impl Memory {
         true
     }
 
+    /// Notes which Pods run on a host; none: none do. The wait for them goes on however they change.
+    pub(super) fn note_work(&self, uid: &str, pods: Option<Vec<String>>, now: Timestamp) -> Option<Work> {
+        let mut inner = self.lock();
+        let Some(pods) = pods else {
+            inner.work.remove(uid);
+            return None;
+        };
+        let since = inner.work.get(uid).map_or(now, |work| work.since);
+        let work = Work { pods, since };
+        inner.work.insert(uid.to_owned(), work.clone());
+        Some(work)
+    }
+
+    pub(super) fn work(&self, uid: &str) -> Option<Work> {
+        self.lock().work.get(uid).cloned()
+    }
+
     /// Whether this is news about a machine.
     pub(super) fn is_news(&self, uid: &str, text: &str) -> bool {
         self.lock().said.insert(uid.to_owned(), text.to_owned()).as_deref() != Some(text)
@@ -103,6 +124,7 @@ impl Memory {
         inner.said.remove(uid);
         inner.started.remove(uid);
         inner.rejoined.remove(uid);
+        inner.work.remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -124,6 +146,18 @@ mod tests {
         mac.metadata.uid = Some("u".into());
         mac.metadata.resource_version = Some(version.into());
         mac
+    }
+
+    #[test]
+    fn the_wait_for_pods_begins_once_however_they_change_and_anew_after_there_were_none() {
+        let memory = Memory::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let pods = |name: &str| Some(vec![name.to_owned()]);
+        let since = |work: Option<Work>| work.map(|work| work.since);
+        assert_eq!(since(memory.note_work("u", pods("a"), at(1))), Some(at(1)));
+        assert_eq!(since(memory.note_work("u", pods("b"), at(2))), Some(at(1)));
+        assert_eq!(memory.note_work("u", None, at(3)), None);
+        assert_eq!(since(memory.note_work("u", pods("c"), at(4))), Some(at(4)));
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         ),
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
+        rule("", &["pods"], &["list"]),
         rule(
             "certificates.k8s.io",
             &["certificatesigningrequests"],

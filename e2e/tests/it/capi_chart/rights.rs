@@ -97,6 +97,7 @@ fn is_documented(request: &Request) -> bool {
         (INFRA, _, "finalizers", _) | (CSR, "certificatesigningrequests", "approval", _) => verb(&["update"]),
         (CORE, _, "", _) => verb(&["get", "list", "watch"]),
         ("", "nodes", "", _) => verb(&["get", "list", "watch", "patch", "delete"]),
+        ("", "pods", "", _) => verb(&["list"]),
         ("" | "events.k8s.io", "events", "", _) => verb(&["create", "patch"]),
         (CSR, "certificatesigningrequests", "", _) => verb(&["get", "list", "watch", "delete"]),
         (CSR, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet" | "kubernetes.io/kubelet-serving") => {
