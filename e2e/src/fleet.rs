@@ -45,7 +45,7 @@ pub const CORE: &str = "cluster.x-k8s.io";
 pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
 /// How many emulated seconds pass in one.
-const FACTOR: f64 = 600.0;
+pub const FACTOR: f64 = 600.0;
 
 /// The program of the provider: beside the one that runs, or one folder up, where tests have theirs.
 pub fn provider_program() -> Result<PathBuf> {
