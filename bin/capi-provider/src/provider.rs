@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
+use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -13,7 +14,7 @@ use crate::cluster::{self, ClusterArgs};
 use crate::config::Settings;
 use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
-use crate::identity::{self, Identities, IdentityArgs, ServingNames};
+use crate::identity::{self, Identities, IdentityArgs, Requests, ServingNames};
 use crate::inventory::{Inventories, Polling};
 use crate::leftovers::Leftovers;
 use crate::machine::{self, Effects, Parts};
@@ -73,7 +74,12 @@ pub struct Companions {
 }
 
 impl Companions {
-    fn services(&self, manager: &Manager, settings: &Settings, scaleway: &Client) -> anyhow::Result<Services> {
+    fn services(
+        &self,
+        manager: &Manager,
+        settings: &Settings,
+        scaleway: &Client,
+    ) -> anyhow::Result<(Services, Requests)> {
         let namespace = &settings.secrets_namespace;
         let keys = FleetKeys::new(
             manager.client(),
@@ -88,12 +94,14 @@ impl Companions {
             self.github.config()?,
             russet_github::Context::default(),
         );
-        Ok(Services {
+        let requests = identities.requests();
+        let services = Services {
             keys: Some(Arc::new(keys)),
             identities: Some(Arc::new(identities)),
             egress: egress.map(|egress| Arc::new(egress) as _),
             runners: Some(Arc::new(runners)),
-        })
+        };
+        Ok((services, requests))
     }
 
     /// An address that was given belongs to the API server we speak to, and is vouched for by those who vouch for it here.
@@ -105,7 +113,7 @@ impl Companions {
         identity
     }
 
-    fn components(&self, manager: &Manager, settings: &Settings) -> Vec<Component> {
+    fn components(&self, manager: &Manager, settings: &Settings, requests: Requests) -> Vec<Component> {
         let identity = self.identity(manager, settings);
         let mut cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
         cluster.zones = settings.zones.iter().map(ToString::to_string).collect();
@@ -116,7 +124,10 @@ impl Companions {
                 .filter(|suffix| !suffix.is_empty())
                 .collect(),
         };
-        vec![cluster::component(manager, cluster), identity::approver(manager, names)]
+        vec![
+            cluster::component(manager, cluster),
+            identity::approver(manager, names, requests),
+        ]
     }
 }
 
@@ -147,15 +158,16 @@ fn build(
         services,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
+    let concurrency = concurrency(settings, &config);
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),
         ..Context::default()
     };
     let scaleway = Client::new(&config, context)?;
-    let services = match companions {
+    let (services, requests) = match companions {
         Some(companions) => companions.services(manager, settings, &scaleway)?,
-        None => services,
+        None => (services, Requests::default()),
     };
     let registry = Registry::default();
     let budget = Budget::new(settings.spend_cap);
@@ -217,7 +229,7 @@ fn build(
             budget,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
-            concurrency: settings.concurrency,
+            concurrency,
         },
     );
     let claims_check = manager.health().check("claims");
@@ -230,9 +242,21 @@ fn build(
     ];
     // These write; a dry run goes without.
     if let (Some(companions), Effects::Real) = (companions, settings.effects) {
-        components.extend(companions.components(manager, settings));
+        components.extend(companions.components(manager, settings, requests));
     }
     Ok(components)
+}
+
+/// Machines at once: as wanted, or as many as calls can be made for.
+fn concurrency(settings: &Settings, config: &Config) -> u16 {
+    let (wanted, most) = (settings.concurrency, settings.rules.most_at_once(config.rate));
+    if wanted > most {
+        warn!(
+            wanted,
+            most, "--machine-max-concurrent-reconciles is more than --scaleway-calls-per-second can serve"
+        );
+    }
+    wanted.min(most)
 }
 
 /// Who puts orphans back into the default pool, if the flags want that.
