@@ -35,7 +35,11 @@ fn write_key(path: &Path, key: &PrivateKey) {
 
 /// A server of its own user list and its own /run, since a machine need have neither the user nor the folder it insists on.
 async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) -> Sshd {
-    let sshd = parts::program("sshd").await;
+    let tree = parts::program("openssh-server").await;
+    let libraries: Vec<_> = fs::read_dir(tree.join("usr/lib"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().display().to_string())
+        .collect();
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -66,7 +70,8 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
     let child = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "bash", "-c", program, "sshd"])
         .arg(folder)
-        .arg(sshd)
+        .arg(tree.join("usr/sbin/sshd"))
+        .env("LD_LIBRARY_PATH", libraries.join(":"))
         .stdin(Stdio::null())
         .stderr(fs::File::create(folder.join("log")).unwrap())
         .spawn()
@@ -89,7 +94,6 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
 
 #[tokio::test]
 async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
-    // SAFETY of the machine: everything is in a mount namespace, which only root may make without further ado.
     if fs::metadata("/proc/self")
         .map(|meta| std::os::unix::fs::MetadataExt::uid(&meta))
         .unwrap()
