@@ -137,8 +137,9 @@ async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
     assert_eq!(output.status, Exit::Signal("KILL".to_owned()));
 
     let mark = folder.path().join("stopped");
+    // OpenSSH passes no signal on to a session of root; there the closed stream has to do.
     let command = format!(
-        "trap 'touch {}; exit 0' TERM; echo ready; while :; do sleep 0.1; done",
+        "trap 'touch {}; exit 0' TERM PIPE; while :; do echo tick; sleep 0.1; done",
         mark.display()
     );
     let stopped = Exec {
