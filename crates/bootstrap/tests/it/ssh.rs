@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::ssh_server::{Behaviour, PASSWORD, Server, USER, ecdsa, ed25519};
 
 /// Never waited for unless something is wrong.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 fn limits() -> Limits {
     Limits {

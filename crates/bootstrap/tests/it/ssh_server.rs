@@ -73,7 +73,7 @@ impl Server {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 noted.lock().unwrap().connections += 1;
-                let (wire, cut) = Wire::new(stream);
+                let (wire, cut) = Wire::through(stream);
                 let host = Host {
                     user_key: user_key.clone(),
                     behaviour: behaviour.clone(),
@@ -103,7 +103,7 @@ enum Fate {
 struct Wire;
 
 impl Wire {
-    fn new(stream: TcpStream) -> (tokio::io::DuplexStream, tokio::sync::watch::Sender<Fate>) {
+    fn through(stream: TcpStream) -> (tokio::io::DuplexStream, tokio::sync::watch::Sender<Fate>) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (cut, mut is_cut) = tokio::sync::watch::channel(Fate::Whole);
         tokio::spawn(async move {

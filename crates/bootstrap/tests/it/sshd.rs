@@ -14,7 +14,7 @@ use russh::keys::ssh_key::LineEnding;
 use crate::parts;
 use crate::ssh_server::{ecdsa, ed25519};
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 struct Sshd {
     child: Child,
@@ -53,7 +53,7 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
     for (number, key) in host_keys.iter().enumerate() {
         let path = folder.join(format!("host{number}"));
         write_key(&path, key);
-        config += &format!("HostKey {}\n", path.display());
+        config.push_str(&["HostKey ", &path.display().to_string(), "\n"].concat());
     }
     fs::write(folder.join("config"), config).unwrap();
     fs::write(folder.join("authorized"), user_key.public_key().to_openssh().unwrap()).unwrap();
