@@ -610,7 +610,7 @@ fn lint(command: &mut Command, script: &str) {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");
         std::thread::yield_now();

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::ssh_server::{Behaviour, PASSWORD, Server, USER, ecdsa, ed25519};
 
 /// Never waited for unless something is wrong.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 fn limits() -> Limits {
     Limits {
@@ -448,4 +448,28 @@ async fn dropping_a_run_stops_its_command() {
     })
     .await;
     assert!(!session.is_closed());
+}
+
+/// A host that hangs keeps its connections: nothing arrives, and nothing says so.
+#[tokio::test]
+async fn a_host_that_freezes_is_given_up_after_its_keepalives() {
+    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let lively = Limits {
+        keepalive: Duration::from_millis(300),
+        dial: Duration::from_secs(5),
+        ..limits()
+    };
+    let session = connect(&with_password(&server), &lively).await.unwrap();
+    let error = session.run(exec("freeze")).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Dropped {
+                during: During::Command,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(session.is_closed());
 }

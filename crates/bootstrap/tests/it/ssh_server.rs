@@ -73,7 +73,7 @@ impl Server {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 noted.lock().unwrap().connections += 1;
-                let (wire, cut) = Wire::new(stream);
+                let (wire, cut) = Wire::through(stream);
                 let host = Host {
                     user_key: user_key.clone(),
                     behaviour: behaviour.clone(),
@@ -90,18 +90,30 @@ impl Server {
     }
 }
 
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Whole,
+    Cut,
+    /// It stays, and nothing comes through any more.
+    Frozen,
+}
+
 /// A connection that can be cut in the middle of anything.
 struct Wire;
 
 impl Wire {
-    fn new(stream: TcpStream) -> (tokio::io::DuplexStream, tokio::sync::watch::Sender<bool>) {
+    fn through(stream: TcpStream) -> (tokio::io::DuplexStream, tokio::sync::watch::Sender<Fate>) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let (cut, mut is_cut) = tokio::sync::watch::channel(false);
+        let (cut, mut is_cut) = tokio::sync::watch::channel(Fate::Whole);
         tokio::spawn(async move {
             let (mut stream, mut theirs) = (stream, theirs);
             tokio::select! {
                 _ = tokio::io::copy_bidirectional(&mut stream, &mut theirs) => {}
-                _ = is_cut.wait_for(|cut| *cut) => {}
+                _ = is_cut.wait_for(|fate| *fate != Fate::Whole) => {}
+            }
+            if *is_cut.borrow() == Fate::Frozen {
+                std::future::pending::<()>().await;
             }
             let _ = stream.shutdown().await;
         });
@@ -113,7 +125,7 @@ struct Host {
     user_key: Option<PublicKey>,
     behaviour: Behaviour,
     seen: Arc<Mutex<Seen>>,
-    cut: tokio::sync::watch::Sender<bool>,
+    cut: tokio::sync::watch::Sender<Fate>,
     inputs: BTreeMap<ChannelId, (String, Vec<u8>)>,
 }
 
@@ -123,7 +135,7 @@ impl Host {
             std::future::pending::<()>().await;
         }
         if self.behaviour.drop_in_auth {
-            let _ = self.cut.send(true);
+            let _ = self.cut.send(Fate::Cut);
             std::future::pending::<()>().await;
         }
     }
@@ -202,8 +214,11 @@ impl Handler for Host {
                         .data(channel, "half of i".as_bytes().to_vec())
                         .await
                         .map_err(failed)?;
-                    cut.send(true).map_err(failed)
+                    cut.send(Fate::Cut).map_err(failed)
                 });
+            }
+            "freeze" => {
+                let _ = self.cut.send(Fate::Frozen);
             }
             "vanish" => session.close(channel)?,
             // "cat", "fail" and "stall" wait for their input to end.

@@ -14,7 +14,7 @@ use russh::keys::ssh_key::LineEnding;
 use crate::parts;
 use crate::ssh_server::{ecdsa, ed25519};
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 struct Sshd {
     child: Child,
@@ -35,7 +35,11 @@ fn write_key(path: &Path, key: &PrivateKey) {
 
 /// A server of its own user list and its own /run, since a machine need have neither the user nor the folder it insists on.
 async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) -> Sshd {
-    let sshd = parts::program("sshd").await;
+    let tree = parts::program("openssh-server").await;
+    let libraries: Vec<_> = fs::read_dir(tree.join("usr/lib"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().display().to_string())
+        .collect();
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -49,7 +53,7 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
     for (number, key) in host_keys.iter().enumerate() {
         let path = folder.join(format!("host{number}"));
         write_key(&path, key);
-        config += &format!("HostKey {}\n", path.display());
+        config.push_str(&["HostKey ", &path.display().to_string(), "\n"].concat());
     }
     fs::write(folder.join("config"), config).unwrap();
     fs::write(folder.join("authorized"), user_key.public_key().to_openssh().unwrap()).unwrap();
@@ -66,7 +70,8 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
     let child = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "bash", "-c", program, "sshd"])
         .arg(folder)
-        .arg(sshd)
+        .arg(tree.join("usr/sbin/sshd"))
+        .env("LD_LIBRARY_PATH", libraries.join(":"))
         .stdin(Stdio::null())
         .stderr(fs::File::create(folder.join("log")).unwrap())
         .spawn()
@@ -89,7 +94,6 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
 
 #[tokio::test]
 async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
-    // SAFETY of the machine: everything is in a mount namespace, which only root may make without further ado.
     if fs::metadata("/proc/self")
         .map(|meta| std::os::unix::fs::MetadataExt::uid(&meta))
         .unwrap()
@@ -133,8 +137,9 @@ async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
     assert_eq!(output.status, Exit::Signal("KILL".to_owned()));
 
     let mark = folder.path().join("stopped");
+    // OpenSSH passes no signal on to a session of root; there the closed stream has to do.
     let command = format!(
-        "trap 'touch {}; exit 0' TERM; echo ready; while :; do sleep 0.1; done",
+        "trap 'touch {}; exit 0' TERM PIPE; while :; do echo tick; sleep 0.1; done",
         mark.display()
     );
     let stopped = Exec {
