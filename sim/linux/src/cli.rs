@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The Linux servers behind a running sim-scaleway
 ///
 /// As root each Instance and Elastic Metal server of the emulated Scaleway is a machine of namespaces, with a real sshd, in
-/// which user data is carried out and a real kubelet can join.
+/// which user data is carried out and a real kubelet can join. Without root see --synthetic.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "sim-linux", version, after_help = EXAMPLES)]
 pub struct Cli {
@@ -18,8 +18,11 @@ pub struct Cli {
     )]
     pub scaleway: String,
     /// Where the disks of servers are
-    #[arg(long, value_name = "DIR")]
-    pub state: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "synthetic")]
+    pub state: Option<PathBuf>,
+    /// Make Nodes without machines, which needs no root: join programs are read, not run, and Pods never start
+    #[arg(long, conflicts_with_all = ["state", "network", "proxy_kubeconfig", "images"])]
+    pub synthetic: bool,
     /// Plug servers into the network that another process made for this folder; without it sim-linux makes one
     #[arg(long, value_name = "DIR")]
     pub network: Option<PathBuf>,
@@ -34,7 +37,10 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   Servers for the emulated Scaleway, on a network of their own (the range of public addresses is printed):
-    sim-linux --state /var/tmp/boxes";
+    sim-linux --state /var/tmp/boxes
+
+  Nodes only, on a laptop and without root:
+    sim-linux --synthetic";
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,12 @@ pub enum Error {
         /// What was asked for.
         id: String,
     },
+    /// Without root there is only a Node.
+    #[error("the server {name} is synthetic and has no machine; run as root for one")]
+    NoMachine {
+        /// Which server.
+        name: String,
+    },
     /// The server is off.
     #[error("the server {name} is off")]
     Off {

@@ -20,6 +20,15 @@ pub fn tools() -> Vec<&'static str> {
     node::TOOLS.into_iter().chain([TREE]).collect()
 }
 
+/// What nodes run: the one version of Kubernetes there is.
+pub(crate) fn kubernetes_version() -> String {
+    let manifest = Manifest::embedded();
+    manifest
+        .tool("kubelet")
+        .map(|(part, _)| part.version.clone())
+        .unwrap_or_default()
+}
+
 /// How to make real servers.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -43,7 +52,7 @@ pub struct Fleet(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    site: Arc<Site>,
+    site: Option<Arc<Site>>,
     servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
     /// Also of servers that are not there yet.
     faults: Mutex<BTreeMap<String, Faults>>,
@@ -63,20 +72,30 @@ impl Fleet {
             .canonicalize()
             .map_err(Error::io("find sim-linux", &options.program))?;
         let image = Image::prepare(&state, &options.tools, &options.images).await?;
-        let manifest = Manifest::embedded();
-        let (kubernetes, _) = manifest.tool("kubelet")?;
-        Ok(Self(Arc::new(Inner {
-            site: Arc::new(Site {
-                state,
-                program,
-                network: options.network,
-                image,
-                kubernetes: kubernetes.version.clone(),
-                proxy_kubeconfig: options.proxy_kubeconfig,
-            }),
+        Ok(Self::with(Some(Arc::new(Site {
+            state,
+            program,
+            network: options.network,
+            image,
+            kubernetes: kubernetes_version(),
+            proxy_kubeconfig: options.proxy_kubeconfig,
+        }))))
+    }
+
+    /// A fleet without servers, for those who are not root. Its servers are no machines: user data with a join program makes
+    /// a Node that is kept alive, has the label `sim.russet.dev/synthetic` and runs no Pods.
+    pub fn synthetic() -> Self {
+        // The first of a process wins; another one was chosen on purpose.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self::with(None)
+    }
+
+    fn with(site: Option<Arc<Site>>) -> Self {
+        Self(Arc::new(Inner {
+            site,
             servers: Mutex::default(),
             faults: Mutex::default(),
-        })))
+        }))
     }
 
     /// Brings a server into the state of its row. The same row twice is one row.
@@ -115,7 +134,7 @@ impl Fleet {
         if let Some(slot) = servers.get(&row.server_id) {
             return Arc::clone(slot);
         }
-        let server = Server::new(Arc::clone(&self.0.site), row.clone());
+        let server = Server::new(self.0.site.clone(), row.clone());
         let asked = server.asked();
         let slot = Arc::new(Mutex::new(server));
         tokio::spawn(heed(Arc::downgrade(&slot), asked));
@@ -203,7 +222,7 @@ impl Fleet {
     pub async fn traces(&self, id: &str) -> Result<(Option<u32>, String), Error> {
         let slot = self.server(id).await?;
         let server = slot.lock().await;
-        Ok((server.pid(), server.cgroup()))
+        Ok((server.pid(), server.cgroup()?))
     }
 }
 

@@ -37,6 +37,9 @@
 //! network) is put where operators put such things: `/etc/default/kubelet`, `/etc/containerd/conf.d`, `/etc/cni/net.d`.
 //! The join program is not told.
 //!
+//! Without root there is no machine: [`Fleet::synthetic`] reads the join program in the user data and keeps a Node alive that says
+//! so by the label `sim.russet.dev/synthetic` and a condition.
+//!
 //! Things go wrong on purpose by [`Fleet::fault`]: a boot that hangs, no network, SSH that refuses or stalls, the n-th call
 //! of a stubbed command.
 
@@ -51,6 +54,7 @@ pub mod inside;
 mod mounts;
 mod row;
 mod server;
+mod synthetic;
 
 pub use error::Error;
 pub use fault::{Fault, SshFault};

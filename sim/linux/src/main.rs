@@ -2,6 +2,7 @@
 //! stubbed commands.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -47,26 +48,34 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         filter: "info,hyper=warn,kube_client=warn".to_owned(),
     })?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let network = match &cli.network {
-        Some(directory) => Network::attach(directory)?,
-        None => Network::create(&cli.state).await?,
+    let (fleet, range) = match &cli.state {
+        Some(state) => real(state, &cli).await?,
+        None => (Fleet::synthetic(), "synthetic".to_owned()),
     };
-    let store = Store::new(Manifest::embedded(), russet_parts::Options::from_env());
-    let options = Options {
-        state: cli.state,
-        program: std::env::current_exe()?,
-        tools: store.ensure(&tools(), &Silent).await?,
-        network: network.clone(),
-        proxy_kubeconfig: cli.proxy_kubeconfig,
-        images: cli.images,
-    };
-    let fleet = Fleet::new(options).await?;
     // Whoever started this and does not read its output wants the servers all the same.
-    let ready = move || drop(writeln!(std::io::stdout(), "{}", network.servers()));
+    let ready = move || drop(writeln!(std::io::stdout(), "{range}"));
     tokio::select! {
         followed = follow(fleet, &cli.scaleway, ready) => followed?,
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     Ok(())
+}
+
+/// Real servers, and the range their public addresses are of.
+async fn real(state: &Path, cli: &Cli) -> anyhow::Result<(Fleet, String)> {
+    let network = match &cli.network {
+        Some(directory) => Network::attach(directory)?,
+        None => Network::create(state).await?,
+    };
+    let store = Store::new(Manifest::embedded(), russet_parts::Options::from_env());
+    let fleet = Fleet::new(Options {
+        state: state.to_owned(),
+        program: std::env::current_exe()?,
+        tools: store.ensure(&tools(), &Silent).await?,
+        network: network.clone(),
+        proxy_kubeconfig: cli.proxy_kubeconfig.clone(),
+        images: cli.images.clone(),
+    });
+    Ok((fleet.await?, network.servers().to_string()))
 }

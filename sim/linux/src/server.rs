@@ -9,7 +9,7 @@ use russet_cluster::node::holder::{Holder, Isolation, Plan};
 use russet_cluster::node::{Cable, Network, Range, cgroup, image as digests, system};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::disk::{Adaptation, Disk};
 use crate::error::Error;
@@ -20,6 +20,7 @@ use crate::inside::protocol::{
 };
 use crate::mounts;
 use crate::row::{Kind, Row};
+use crate::synthetic::{self, Memory};
 
 /// The bridge of public addresses.
 const PUBLIC: &str = "br0";
@@ -62,12 +63,16 @@ pub enum Phase {
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    site: Arc<Site>,
+    /// None without root: then there is no machine, only a Node.
+    site: Option<Arc<Site>>,
     pub(crate) row: Row,
     disk: Disk,
     pub(crate) faults: Faults,
     state: watch::Sender<State>,
     running: Option<Running>,
+    /// What a server without a machine is.
+    synthetic: Option<Stopped>,
+    memory: Arc<Mutex<Memory>>,
     /// Asked for from inside; the fleet listens.
     asked: watch::Sender<Option<Power>>,
 }
@@ -77,6 +82,16 @@ pub(crate) struct Server {
 pub(crate) enum Power {
     Reboot,
     Off,
+}
+
+/// Ends its task when it goes.
+#[derive(Debug)]
+struct Stopped(tokio::task::AbortHandle);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 #[derive(Debug)]
@@ -95,8 +110,9 @@ struct Wired {
 }
 
 impl Server {
-    pub(crate) fn new(site: Arc<Site>, row: Row) -> Self {
-        let disk = Disk::at(site.state.join("boxes").join(row.tag()));
+    pub(crate) fn new(site: Option<Arc<Site>>, row: Row) -> Self {
+        let state = site.as_ref().map(|site| site.state.clone()).unwrap_or_default();
+        let disk = Disk::at(state.join("boxes").join(row.tag()));
         Self {
             site,
             row,
@@ -108,6 +124,8 @@ impl Server {
                 boots: 0,
             }),
             running: None,
+            synthetic: None,
+            memory: Arc::default(),
             asked: watch::Sender::new(None),
         }
     }
@@ -121,7 +139,13 @@ impl Server {
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.running.is_some()
+        self.running.is_some() || self.synthetic.is_some()
+    }
+
+    fn site(&self) -> Result<&Site, Error> {
+        self.site.as_deref().ok_or_else(|| Error::NoMachine {
+            name: self.row.name.clone(),
+        })
     }
 
     /// Whether it was ever on.
@@ -133,14 +157,18 @@ impl Server {
         self.running.as_ref().map(|running| running.holder.pid())
     }
 
-    pub(crate) fn cgroup(&self) -> String {
-        let digest = digests::digest(self.site.state.as_os_str().as_encoded_bytes());
-        format!("russet-{}-{}", digest.get(..8).unwrap_or_default(), self.row.tag())
+    pub(crate) fn cgroup(&self) -> Result<String, Error> {
+        let digest = digests::digest(self.site()?.state.as_os_str().as_encoded_bytes());
+        Ok(format!(
+            "russet-{}-{}",
+            digest.get(..8).unwrap_or_default(),
+            self.row.tag()
+        ))
     }
 
     /// Switches it on. A server that cannot start is broken, which its state says.
     pub(crate) async fn switch_on(&mut self) {
-        if self.running.is_some() {
+        if self.is_on() {
             return;
         }
         self.state.send_modify(|state| {
@@ -149,6 +177,14 @@ impl Server {
             state.boots += 1;
         });
         self.asked.send_replace(None);
+        if self.site.is_none() {
+            if !self.faults.hang && !self.faults.no_network {
+                let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
+                let task = tokio::spawn(synthetic::run(self.row.clone(), memory, state));
+                self.synthetic = Some(Stopped(task.abort_handle()));
+            }
+            return;
+        }
         if let Err(error) = self.boot().await {
             let why = with_causes(&error);
             tracing::error!(server = self.row.name, error = why, "a server could not be started");
@@ -157,15 +193,20 @@ impl Server {
     }
 
     async fn boot(&mut self) -> Result<(), Error> {
-        let cgroup = self.cgroup();
+        let cgroup = self.cgroup()?;
         let adaptation = Adaptation {
             cgroup: cgroup.clone(),
             pods: self.pods()?.map(|range| range.to_string()),
-            proxy_kubeconfig: self.site.proxy_kubeconfig.clone(),
+            proxy_kubeconfig: self.site()?.proxy_kubeconfig.clone(),
         };
         self.disk.install(&self.row, &adaptation)?;
         self.write_orders(true)?;
-        let setup = mounts::script(&self.disk, &self.site.image, &self.site.program, &self.row.hostname)?;
+        let setup = mounts::script(
+            &self.disk,
+            &self.site()?.image,
+            &self.site()?.program,
+            &self.row.hostname,
+        )?;
         let log = self.disk.folder.join("console.log");
         cgroup::create(&cgroup)?;
         let holder = Holder::start(Plan {
@@ -190,7 +231,7 @@ impl Server {
             .stderr(console)
             .kill_on_drop(true)
             .spawn()
-            .map_err(Error::io("start the manager of a server", &self.site.program))?;
+            .map_err(Error::io("start the manager of a server", &self.site()?.program))?;
         if let Some(stdout) = manager.stdout.take() {
             let (state, asked) = (self.state.clone(), self.asked.clone());
             tokio::spawn(listen(BufReader::new(stdout), state, asked));
@@ -211,7 +252,7 @@ impl Server {
                     .map_err(russet_cluster::node::Error::from)?;
             }
         }
-        let services = if self.site.proxy_kubeconfig.is_some() {
+        let services = if self.site()?.proxy_kubeconfig.is_some() {
             vec!["kube-proxy.service".to_owned()]
         } else {
             Vec::new()
@@ -223,7 +264,7 @@ impl Server {
                 vlan: leg.vlan,
             }),
             user_data: self.row.user_data.is_some(),
-            kubernetes: self.site.kubernetes.clone(),
+            kubernetes: self.site()?.kubernetes.clone(),
             faults: self.faults.inside(),
             services,
             ssh_port: self.row.ssh_port,
@@ -240,7 +281,7 @@ impl Server {
         if self.faults.no_network || self.faults.hang {
             return Ok(wired);
         }
-        let (network, tag) = (&self.site.network, self.row.tag());
+        let (network, tag) = (&self.site()?.network, self.row.tag());
         let attempt = format!("connect the server {}", self.row.name);
         if wired.public.is_none() {
             in_network(holder, &["link", "set", "lo", "up"]).await?;
@@ -307,7 +348,7 @@ impl Server {
 
     /// Pods of all machines are reachable from each other and from the host: which range is behind which address is fixed.
     async fn route_pods(&self, holder: &Holder, own: Ipv4Addr) -> Result<(), Error> {
-        let network = &self.site.network;
+        let network = &self.site()?.network;
         let mut batch = String::new();
         for last in 2..255 {
             let address = network.nodes().address(last);
@@ -332,7 +373,7 @@ impl Server {
         let Some(address) = self.row.public_ip else {
             return Ok(None);
         };
-        let range = self.site.network.nodes();
+        let range = self.site()?.network.nodes();
         match address {
             IpAddr::V4(v4) if range.overlaps(Range::new(v4, 32)) => Ok(Some(v4)),
             _ => Err(Error::Address {
@@ -344,7 +385,8 @@ impl Server {
     }
 
     fn pods(&self) -> Result<Option<Range>, Error> {
-        Ok(self.public()?.map(|address| pods_behind(&self.site.network, address)))
+        let network = &self.site()?.network;
+        Ok(self.public()?.map(|address| pods_behind(network, address)))
     }
 
     /// Another row for the same installation.
@@ -371,6 +413,7 @@ impl Server {
 
     /// Cuts the power: on return nothing of it runs.
     pub(crate) async fn switch_off(&mut self) {
+        drop(self.synthetic.take());
         if let Some(running) = self.running.take() {
             let Running {
                 mut manager, holder, ..
@@ -389,6 +432,10 @@ impl Server {
     /// Power off, and nothing remains on the disk.
     pub(crate) async fn forget(&mut self) {
         self.switch_off().await;
+        self.memory = Arc::default();
+        if self.site.is_none() {
+            return;
+        }
         if let Err(error) = self.disk.erase() {
             tracing::warn!(
                 server = self.row.name,

@@ -17,6 +17,14 @@ mod world;
 pub use protocol::MANAGE;
 pub use shim::{called_as, run as run_stub};
 
+pub(crate) use cloud_init::parse as parse_user_data;
+
+/// The command of a unit, without the variables that only a server knows.
+pub(crate) fn parse_unit(name: &str, text: &str) -> Option<Vec<String>> {
+    let unit = unit::parse(name, &[text.to_owned()]).ok()?;
+    Some(unit.start.first()?.argv(&std::collections::BTreeMap::new()))
+}
+
 /// Manages the server this process is in. Only for [`crate::Fleet`], which starts it inside.
 pub async fn manage() -> anyhow::Result<()> {
     world::manage().await

@@ -143,7 +143,7 @@ pub(super) async fn apt_get(world: &World, args: &[String]) -> Reply {
                     format!("E: the emulated server does not know the flag {flag} of apt-get"),
                 );
             }
-            word => words.push(word.to_owned()),
+            other => words.push(other.to_owned()),
         }
     }
     let Some((verb, packages)) = words.split_first() else {

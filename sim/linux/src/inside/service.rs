@@ -404,8 +404,8 @@ async fn commands(unit: &Unit, list: &[Exec], environment: &BTreeMap<String, Str
 }
 
 fn spawn(unit: &Unit, exec: &Exec, environment: &BTreeMap<String, String>) -> Result<Child, String> {
-    let argv = exec.argv(environment);
-    let (program, args) = argv.split_first().ok_or("empty command")?;
+    let words = exec.argv(environment);
+    let (program, args) = words.split_first().ok_or("empty command")?;
     let log = journal(&unit.name).map_err(|error| format!("cannot write the journal: {error}"))?;
     let both = log.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

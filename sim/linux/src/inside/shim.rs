@@ -38,8 +38,8 @@ pub fn called_as(program: &str) -> Option<&'static str> {
 
 /// Does what the command would.
 pub fn run(command: &str, args: impl Iterator<Item = String>) -> ExitCode {
-    let argv: Vec<String> = std::iter::once(command.to_owned()).chain(args).collect();
-    let reply = ask(&argv).unwrap_or_else(|error| Reply::failure(1, format!("{command}: no answer: {error}")));
+    let words: Vec<String> = std::iter::once(command.to_owned()).chain(args).collect();
+    let reply = ask(&words).unwrap_or_else(|error| Reply::failure(1, format!("{command}: no answer: {error}")));
     let _ = std::io::stdout().write_all(reply.stdout.as_bytes());
     let _ = std::io::stderr().write_all(reply.stderr.as_bytes());
     ExitCode::from(u8::try_from(reply.status).unwrap_or(1))

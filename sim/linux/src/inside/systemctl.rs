@@ -24,7 +24,7 @@ pub(super) async fn systemctl(world: &World, args: &[String]) -> Reply {
                 flags.insert(arg.trim_start_matches('-').to_owned());
             }
             flag if flag.starts_with('-') => return unknown(&format!("the flag {flag}")),
-            word => words.push(word.to_owned()),
+            other => words.push(other.to_owned()),
         }
     }
     let quiet = flags.contains("quiet") || flags.contains("q");

@@ -93,8 +93,8 @@ impl World {
         Reply::success()
     }
 
-    async fn command(&self, argv: &[String]) -> Reply {
-        let Some((program, args)) = argv.split_first() else {
+    async fn command(&self, words: &[String]) -> Reply {
+        let Some((program, args)) = words.split_first() else {
             return Reply::failure(127, "nothing was called".to_owned());
         };
         if self.must_fail(program) {
