@@ -7,8 +7,16 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+fn main() -> ExitCode {
+    // Inside an emulated Mac this program is process 1, or launchctl, or sudo.
+    match russet_sim_mac::macos::inside() {
+        Some(code) => code,
+        None => outside(),
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn outside() -> ExitCode {
     match run(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
