@@ -38,6 +38,7 @@ mod follow;
 mod identity;
 mod join;
 mod machine;
+pub mod macos;
 mod node;
 mod wire;
 

@@ -7,8 +7,16 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+fn main() -> ExitCode {
+    // Inside an emulated Mac this program is process 1, or launchctl, or sudo.
+    match russet_sim_mac::macos::inside() {
+        Some(code) => code,
+        None => outside(),
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn outside() -> ExitCode {
     match run(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -26,7 +34,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     })?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     allow_many_files();
-    let fleet = Fleet::new(cli.options()).await?;
+    let fleet = Fleet::new(cli.options()?).await?;
+    if let (Some(address), Some(macs)) = (cli.control, fleet.macs()) {
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        tracing::info!(address = %listener.local_addr()?, "the control of the Macs");
+        tokio::spawn(russet_sim_mac::macos::serve_control(listener, macs.clone()));
+    }
     let port = fleet.port();
     // Whoever started this and does not read its output wants the machines all the same.
     let ready = move || drop(writeln!(std::io::stdout(), "{port}"));

@@ -1,0 +1,254 @@
+//! An emulated Scaleway with emulated Macs, and a client that logs in to them.
+
+use russet_sim_mac::macos::{Mac, Macs, Options};
+use russet_sim_scaleway::{AddressPlan, DEFAULT_SECRET_KEY, Factor, Host, Minis, Sim};
+use russh::ChannelMsg;
+use russh::client::{self, AuthResult};
+use russh::keys::{PublicKey, PublicKeyOrCertificate};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
+
+/// The machine may have a hundred other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// A second of launchd.
+pub(crate) const SECOND: Duration = Duration::from_millis(40);
+
+pub(crate) struct World {
+    pub(crate) sim: Sim,
+    pub(crate) macs: Macs,
+    _dir: TempDir,
+    _port: TcpListener,
+}
+
+impl World {
+    pub(crate) async fn with(count: u32) -> Self {
+        Self::made(count, |_| {}).await
+    }
+
+    pub(crate) async fn made(count: u32, change: impl FnOnce(&mut Options)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // No machine has this address; holding the port here keeps other tests from taking it on theirs.
+        let port = TcpListener::bind("127.77.255.254:0").await.unwrap();
+        let mut options = Options::new(dir.path().join("macs"), env!("CARGO_BIN_EXE_sim-mac"));
+        options.zsh = Some(zsh().await);
+        options.second = SECOND;
+        options.reboot = Duration::from_millis(100);
+        change(&mut options);
+        let macs = Macs::new(options).unwrap();
+        let options = russet_sim_scaleway::Options {
+            clock_factor: Factor::MANUAL,
+            addresses: AddressPlan::LoopbackEach {
+                ssh_port: port.local_addr().unwrap().port(),
+            },
+            ..russet_sim_scaleway::Options::default()
+        };
+        let sim = Sim::start_with(options, macs.clone()).await.unwrap();
+        sim.handle()
+            .add_minis(Minis {
+                count,
+                ..Minis::default()
+            })
+            .unwrap();
+        let world = Self {
+            sim,
+            macs,
+            _dir: dir,
+            _port: port,
+        };
+        for number in 1..=count {
+            let host = world.host(number);
+            until("the Mac exists", || async {
+                world.macs.mac(&host.server_id).await.is_some()
+            })
+            .await;
+        }
+        world
+    }
+
+    pub(crate) fn host(&self, number: u32) -> Host {
+        let handle = self.sim.handle();
+        // A single mini has no number.
+        let host = handle.host(format!("tuist-pool-{number}").as_str());
+        host.or_else(|| handle.host("tuist-pool")).unwrap()
+    }
+
+    pub(crate) async fn mac(&self) -> Mac {
+        self.macs.mac(&self.host(1).server_id).await.unwrap()
+    }
+
+    /// Logs in to the first Mac with its password.
+    pub(crate) async fn login(&self) -> Client {
+        Client::login(&self.host(1)).await.unwrap()
+    }
+
+    /// What the provider does at Scaleway.
+    pub(crate) async fn act(&self, host: &Host, action: &str) {
+        let url = format!(
+            "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/{action}",
+            self.sim.url(),
+            host.zone,
+            host.server_id
+        );
+        let answer = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .unwrap()
+            .post(url)
+            .header("x-auth-token", DEFAULT_SECRET_KEY)
+            .json(&json!({}))
+            .send()
+            .await
+            .unwrap();
+        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    }
+}
+
+/// The real zsh, from the distribution.
+async fn zsh() -> PathBuf {
+    static ZSH: OnceCell<PathBuf> = OnceCell::const_new();
+    ZSH.get_or_init(|| async {
+        let manifest = russet_parts::Manifest::embedded();
+        let options = russet_parts::Options::from_env();
+        let store = russet_parts::Store::new(manifest, options);
+        let tools = store.ensure(&["zsh"], &russet_parts::Silent).await.unwrap();
+        tools.path("zsh").unwrap().to_owned()
+    })
+    .await
+    .clone()
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Ran {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) code: Option<u32>,
+    pub(crate) signal: Option<String>,
+}
+
+impl Ran {
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) handle: client::Handle<Trusting>,
+    key: Arc<Mutex<Option<PublicKey>>>,
+}
+
+pub(crate) struct Trusting(Arc<Mutex<Option<PublicKey>>>);
+
+impl client::Handler for Trusting {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        if let PublicKeyOrCertificate::PublicKey { key, .. } = key {
+            *self.0.lock().unwrap() = Some(key.clone());
+        }
+        Ok(true)
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(host: &Host) -> Result<Self, russh::Error> {
+        let key = Arc::new(Mutex::new(None));
+        let address = (host.address, host.ssh_port);
+        let handle = client::connect(Arc::default(), address, Trusting(Arc::clone(&key))).await?;
+        Ok(Self { handle, key })
+    }
+
+    pub(crate) async fn login(host: &Host) -> Result<Self, russh::Error> {
+        let mut client = Self::connect(host).await?;
+        let result = client
+            .handle
+            .authenticate_password(&host.username, &host.password)
+            .await?;
+        assert!(matches!(result, AuthResult::Success), "{result:?}");
+        Ok(client)
+    }
+
+    pub(crate) fn host_key(&self) -> String {
+        let key = self.key.lock().unwrap();
+        key.as_ref().unwrap().to_openssh().unwrap()
+    }
+
+    /// Runs a command that must succeed.
+    pub(crate) async fn ok(&self, command: &str) -> String {
+        self.run(command).await.ok()
+    }
+
+    pub(crate) async fn run(&self, command: &str) -> Ran {
+        self.feed(command, b"").await
+    }
+
+    /// Runs a command with this on its standard input.
+    pub(crate) async fn feed(&self, command: &str, input: &[u8]) -> Ran {
+        tokio::time::timeout(PATIENCE, self.try_feed(command, input))
+            .await
+            .unwrap_or_else(|_| panic!("{command} did not end"))
+            .unwrap()
+    }
+
+    /// A command may end before it has read everything; then the channel closes, and whoever still sends would wait for ever.
+    pub(crate) async fn try_feed(&self, command: &str, input: &[u8]) -> Result<Ran, russh::Error> {
+        let channel = self.handle.channel_open_session().await?;
+        channel.exec(true, command).await?;
+        let (mut incoming, outgoing) = channel.split();
+        let input = input.to_vec();
+        let sending = tokio::spawn(async move {
+            // A connection that is cut is noticed by whoever reads.
+            let _ = outgoing.data_bytes(input).await;
+            let _ = outgoing.eof().await;
+        });
+        let mut ran = Ran::default();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        while let Some(message) = incoming.wait().await {
+            match message {
+                ChannelMsg::Data { data } => out.extend_from_slice(&data),
+                ChannelMsg::ExtendedData { data, ext: 1 } => err.extend_from_slice(&data),
+                ChannelMsg::ExitStatus { exit_status } => ran.code = Some(exit_status),
+                ChannelMsg::ExitSignal { signal_name, .. } => ran.signal = Some(format!("{signal_name:?}")),
+                _ => {}
+            }
+        }
+        sending.abort();
+        ran.out = String::from_utf8_lossy(&out).into_owned();
+        ran.err = String::from_utf8_lossy(&err).into_owned();
+        Ok(ran)
+    }
+
+    /// Lets the account do everything, as the first step of every bootstrap does.
+    pub(crate) async fn free_sudo(&self, host: &Host) {
+        let script = "sudo -S sh -c 'echo \"m1 ALL=(ALL) NOPASSWD: ALL\" > /etc/sudoers.d/m1-nopasswd && \
+                      chmod 0440 /etc/sudoers.d/m1-nopasswd'";
+        self.feed(script, format!("{}\n", host.password).as_bytes()).await.ok();
+    }
+}
+
+/// Looks until it is so.
+#[track_caller]
+pub(crate) fn until<F, Fut>(what: &'static str, look: F) -> impl Future<Output = ()>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    let place = std::panic::Location::caller();
+    async move {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !look().await {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited in vain until {what} ({place})"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
