@@ -12,3 +12,5 @@
 mod boots;
 mod harness;
 mod join;
+mod program;
+mod synthetic;
