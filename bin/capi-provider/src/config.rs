@@ -5,6 +5,7 @@
 
 mod host;
 mod lenient;
+mod linux;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::runner_token::RunnerTokenArgs;
 
 pub use host::HostArgs;
 pub use lenient::{Ignored, lenient};
+pub use linux::{LinuxArgs, LinuxNodeAddress, LinuxSettings};
 
 /// Makes Mac minis at Scaleway into Machines of the cluster it runs in.
 #[derive(Debug, Parser)]
@@ -138,6 +140,11 @@ pub struct ProviderArgs {
     /// How often orphans are looked for.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
     pub orphan_reclaim_interval: Duration,
+
+    /// Linux machines.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub linux: LinuxArgs,
 }
 
 /// Flags that do not fit together or cannot be used.
@@ -154,6 +161,14 @@ pub enum Error {
     /// Not a sum of money.
     #[error("--max-hourly-spend {0} is no sum of money; write 2.5, or 0 for no cap")]
     Spend(f64),
+    /// A flag of Linux machines.
+    #[error("--{flag}: {why}")]
+    Linux {
+        /// The flag.
+        flag: &'static str,
+        /// Why.
+        why: String,
+    },
     /// A time that would make a busy loop.
     #[error("--{flag} must be at least {least:?}")]
     TooShort {
@@ -193,6 +208,8 @@ pub struct Settings {
     pub reclaim_prefix: Option<String>,
     /// How hosts are set up.
     pub bootstrap: BootstrapArgs,
+    /// Linux machines.
+    pub linux: LinuxSettings,
 }
 
 impl Settings {
@@ -219,7 +236,16 @@ impl Settings {
                 return Err(Error::TooShort { flag, least });
             }
         }
+        let rules = Rules {
+            flight: provider.call_flight_time,
+            settle: provider.claim_settle_time,
+            min_wipe: provider.min_wipe_time,
+            reboot_after: bootstrap.bootstrap_reboot_after,
+            give_back_after: bootstrap.bootstrap_max_attempts,
+            ..Rules::default()
+        };
         Ok(Self {
+            linux: provider.linux.settings(rules.clone())?,
             secrets_namespace: provider.secrets_namespace,
             watch_filter: provider.watch_filter.filter(|value| !value.is_empty()),
             effects: if provider.dry_run {
@@ -232,14 +258,7 @@ impl Settings {
             default_pool: default_pool.map_err(value("default-adopt-pool-prefix"))?,
             inventory_interval: provider.inventory_interval,
             spend_cap: (cap > 0.0).then_some(cap),
-            rules: Rules {
-                flight: provider.call_flight_time,
-                settle: provider.claim_settle_time,
-                min_wipe: provider.min_wipe_time,
-                reboot_after: bootstrap.bootstrap_reboot_after,
-                give_back_after: bootstrap.bootstrap_max_attempts,
-                ..Rules::default()
-            },
+            rules,
             zones: zones.map_err(value("orphan-reclaim-zones"))?,
             orphan_interval: provider.orphan_reclaim_interval,
             reclaim_prefix: Some(provider.orphan_reclaim_claim_name_prefix).filter(|prefix| !prefix.is_empty()),
@@ -310,6 +329,8 @@ mod tests {
             (["--orphan-reclaim-zones=fr-par-1,moon"], "orphan-reclaim-zones"),
             (["--max-hourly-spend=NaN"], "max-hourly-spend"),
             (["--inventory-interval=1ms"], "inventory-interval"),
+            (["--linux-kubernetes-version=latest"], "linux-kubernetes-version"),
+            (["--linux-cluster-dns=coredns"], "linux-cluster-dns"),
         ] {
             let error = settings(&args).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

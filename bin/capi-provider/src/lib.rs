@@ -51,6 +51,7 @@ pub mod inventory;
 pub mod journal;
 pub mod kubeconfig;
 pub mod leftovers;
+pub mod linux;
 pub mod machine;
 pub mod machine_ref;
 pub mod metrics;

@@ -52,6 +52,7 @@ async fn main() -> ExitCode {
             scaleway: config::scaleway(&settings)?,
             bootstrapper: provider::bootstrapper(&settings)?,
             services: Services::default(),
+            linux_hosts: None,
         };
         provider::all(manager, &settings, outside, &companions)
     })

@@ -17,6 +17,7 @@ use crate::fleet_key::FleetKeys;
 use crate::identity::{self, Identities, IdentityArgs, Requests, ServingNames};
 use crate::inventory::{Inventories, Polling};
 use crate::leftovers::Leftovers;
+use crate::linux;
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
@@ -40,6 +41,8 @@ pub struct Outside {
     pub bootstrapper: Arc<dyn Bootstrapper>,
     /// What a set-up needs.
     pub services: Services,
+    /// Linux servers that can be reached; none: over SSH.
+    pub linux_hosts: Option<Arc<dyn crate::linux::hosts::Hosts>>,
 }
 
 impl std::fmt::Debug for Outside {
@@ -156,6 +159,7 @@ fn build(
         scaleway: config,
         bootstrapper,
         services,
+        linux_hosts,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
     let concurrency = concurrency(settings, &config);
@@ -169,6 +173,17 @@ fn build(
         Some(companions) => companions.services(manager, settings, &scaleway)?,
         None => (services, Requests::default()),
     };
+    let linux = linux::provider::components(
+        manager,
+        settings,
+        linux::provider::Needs {
+            scaleway: scaleway.clone(),
+            call_timeout: config.attempt_timeout,
+            services: services.clone(),
+            metrics: &metrics,
+            hosts: linux_hosts,
+        },
+    );
     let registry = Registry::default();
     let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
@@ -240,6 +255,7 @@ fn build(
         task("bootstrap-pool", move |stop| pool.run(stop)),
         task("orphan-report", move |stop| report.run(stop)),
     ];
+    components.extend(linux);
     // These write; a dry run goes without.
     if let (Some(companions), Effects::Real) = (companions, settings.effects) {
         components.extend(companions.components(manager, settings, requests));
@@ -284,7 +300,7 @@ fn reclaimer(
 }
 
 /// A component that cannot fail.
-fn task<F, Fut>(name: &str, run: F) -> Component
+pub(crate) fn task<F, Fut>(name: &str, run: F) -> Component
 where
     F: FnOnce(tokio_util::sync::CancellationToken) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,

@@ -97,6 +97,7 @@ impl Replica {
             scaleway,
             bootstrapper: Arc::new(setter),
             services,
+            linux_hosts: None,
         };
         let components = provider::components(&manager, &settings, outside)?;
         let metrics = manager.registry().clone();
