@@ -180,11 +180,16 @@ impl Fleet {
             ..Extras::default()
         })
         .await?;
-        Self::around(cluster, Settings::default(), NoBoxes).await
+        Self::around(cluster, manner, Settings::default(), NoBoxes).await
     }
 
     /// One around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
-    pub(crate) async fn around(cluster: TestCluster, settings: Settings, boxes: impl BoxFactory) -> Result<Self> {
+    pub(crate) async fn around(
+        cluster: TestCluster,
+        manner: Manner,
+        settings: Settings,
+        boxes: impl BoxFactory,
+    ) -> Result<Self> {
         crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
         let macs = Macs::new(russet_sim_mac::Options::default()).await?;
         let options = SimOptions {

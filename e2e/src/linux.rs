@@ -89,7 +89,7 @@ impl Site {
             ..Settings::default()
         };
         cluster_dns(&cluster).await?;
-        let fleet = Fleet::around(cluster, settings, servers.clone()).await?;
+        let fleet = Fleet::around(cluster, Manner::Test, settings, servers.clone()).await?;
         Ok(Self {
             servers,
             fleet,

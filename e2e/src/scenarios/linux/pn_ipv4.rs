@@ -127,7 +127,7 @@ async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
         .and_then(|server| server.get("id"))
         .and_then(Value::as_str);
     let id: russet_sim_scaleway::Id = id.context("no server")?.parse()?;
-    let row = handle.linux_box(id).context("no row")?;
+    let row = handle.linux_box(&id).context("no row")?;
     let leg = row.private.context("the server is on no network")?;
     let address = leg.address.split('/').next().unwrap_or_default().to_owned();
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(yard.client.clone());
