@@ -6,11 +6,13 @@
 mod host;
 mod lenient;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::{Args, Parser};
 use russet_api::values::{Invalid, PoolPrefix, Zone};
 use russet_controller::{CommonArgs, duration};
+use russet_scaleway::Rate;
 use serde::Serialize;
 
 use crate::bootstrap::BootstrapArgs;
@@ -88,6 +90,11 @@ pub struct ProviderArgs {
         default_value = ""
     )]
     pub default_adopt_pool_prefix: String,
+
+    /// Calls to Scaleway in a second, all of them together; twice as many at once after a quiet time. Scaleway publishes no limits, and
+    /// whoever shares the API key has to share this.
+    #[arg(long, value_name = "N", env = "CAPI_SCALEWAY_CALLS_PER_SECOND", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub scaleway_calls_per_second: u16,
 
     /// Time between two lists of the Macs of a zone.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
@@ -168,6 +175,8 @@ pub struct Settings {
     pub effects: Effects,
     /// Machines at once.
     pub concurrency: u16,
+    /// How often Scaleway is called.
+    pub rate: Rate,
     /// The pool of machines that name none.
     pub default_pool: Option<PoolPrefix>,
     /// Time between two lists.
@@ -219,6 +228,7 @@ impl Settings {
                 Effects::Real
             },
             concurrency: provider.machine_max_concurrent_reconciles,
+            rate: rate(provider.scaleway_calls_per_second),
             default_pool: default_pool.map_err(value("default-adopt-pool-prefix"))?,
             inventory_interval: provider.inventory_interval,
             spend_cap: (cap > 0.0).then_some(cap),
@@ -238,10 +248,22 @@ impl Settings {
     }
 }
 
-/// The Scaleway API, from the environment.
-pub fn scaleway() -> Result<russet_scaleway::Config, russet_scaleway::config::Invalid> {
+fn rate(per_second: u16) -> Rate {
+    let per_second = NonZeroU32::MIN.saturating_add(u32::from(per_second).saturating_sub(1));
+    Rate {
+        burst: per_second.saturating_mul(NonZeroU32::MIN.saturating_add(1)),
+        interval: Duration::from_secs(1) / per_second.get(),
+    }
+}
+
+/// The Scaleway API, from the environment, called as often as the settings allow.
+pub fn scaleway(settings: &Settings) -> Result<russet_scaleway::Config, russet_scaleway::config::Invalid> {
     #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
-    russet_scaleway::Config::from_settings(|name| std::env::var(name).ok())
+    let config = russet_scaleway::Config::from_settings(|name| std::env::var(name).ok())?;
+    Ok(russet_scaleway::Config {
+        rate: settings.rate,
+        ..config
+    })
 }
 
 #[cfg(test)]
@@ -271,6 +293,7 @@ mod tests {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.secrets_namespace, "default");
         assert_eq!(settings.concurrency, 4);
+        assert_eq!(settings.rate, Rate::default(), "the client's own");
         assert_eq!(settings.default_pool, None);
         assert_eq!((settings.rules.reboot_after, settings.rules.give_back_after), (3, 8));
         assert_eq!(settings.zones, [Zone::default()]);

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
+use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -147,6 +148,7 @@ fn build(
         services,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
+    let concurrency = concurrency(settings, &config);
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),
@@ -217,7 +219,7 @@ fn build(
             budget,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
-            concurrency: settings.concurrency,
+            concurrency,
         },
     );
     let claims_check = manager.health().check("claims");
@@ -233,6 +235,18 @@ fn build(
         components.extend(companions.components(manager, settings));
     }
     Ok(components)
+}
+
+/// Machines at once: as wanted, or as many as calls can be made for.
+fn concurrency(settings: &Settings, config: &Config) -> u16 {
+    let (wanted, most) = (settings.concurrency, settings.rules.most_at_once(config.rate));
+    if wanted > most {
+        warn!(
+            wanted,
+            most, "--machine-max-concurrent-reconciles is more than --scaleway-calls-per-second can serve"
+        );
+    }
+    wanted.min(most)
 }
 
 /// Who puts orphans back into the default pool, if the flags want that.

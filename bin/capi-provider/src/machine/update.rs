@@ -84,7 +84,7 @@ impl Context {
             return Ok(Kept::Same(None));
         };
         let uid = machine.holder.uid.as_str();
-        let seat = self.parts.pool.seat(uid, &key(mac), server);
+        let seat = self.parts.pool.look(uid, server);
         if let Seat::Ended(steps, result) = seat {
             let outcome = match &*result {
                 Ok(done) => self.updated(mac, machine, steps, done).await?,
