@@ -10,7 +10,7 @@ mod report;
 mod writes;
 
 use crate::machine::Machine;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use count::{Count, Stage};
 use report::Report;
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 use writes::Writes;
 
 const NAME: &str = "macos";
+/// Hosts on a page of Scaleway's.
+const PAGE: usize = 100;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -94,6 +96,8 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     yard.cluster().await?;
     yard.template(NAME, json!({})).await?;
     let patience = Duration::from_secs(options.patience);
+    say("waiting for the provider's poll to find the minis");
+    polled(&fleet, patience).await?;
 
     say(&format!("{} Machines", options.machines));
     let start = Count::take(&fleet, &mut writes)?;
@@ -161,30 +165,31 @@ impl<'a, 'f> Wait<'a, 'f> {
 
     async fn until(self, wanted: u64, what: &str, look: impl AsyncFn(&Yard<'_>) -> Result<u64>) -> Result<()> {
         let began = Instant::now();
-        let (mut last, mut moved) = (None, Instant::now());
+        let (mut last, mut moved) = ((0, 0), Instant::now());
         let mut told = Instant::now();
         loop {
-            // An API server under load may be late with an answer; that alone is no reason to give up.
+            // An API server under load may be late with an answer; that alone is no reason to give up. Core counts what is
+            // available only when it has made all Machines, which takes minutes, so the minis are looked at too.
             let seen = look(self.yard).await;
-            if let Ok(now) = &seen {
-                if *now == wanted {
-                    return Ok(());
-                }
-                if last != Some(*now) {
-                    (last, moved) = (Some(*now), Instant::now());
-                }
+            if seen.as_ref().is_ok_and(|now| *now == wanted) {
+                return Ok(());
             }
-            let shown = last.unwrap_or(0);
+            let free = free(self.yard);
+            let now = (seen.as_ref().map_or(last.0, |now| *now), free);
+            if last != now {
+                (last, moved) = (now, Instant::now());
+            }
+            let shown = now.0;
             if moved.elapsed() > self.patience {
                 let waited = self.patience.as_secs();
                 let cause = seen.err().map(|error| format!(": {error:#}")).unwrap_or_default();
-                bail!("{shown} of {wanted} {what}, and nothing moved for {waited} s{cause}");
+                bail!("{shown} of {wanted} {what}, {free} minis free, and nothing moved for {waited} s{cause}");
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
                 let count = Count::take(self.yard.fleet, self.writes)?;
                 say(&format!(
-                    "{:5.0} s: {shown} of {wanted} {what}; provider: {}",
+                    "{:5.0} s: {shown} of {wanted} {what}, {free} minis free; provider: {}",
                     began.elapsed().as_secs_f64(),
                     count.sentence()
                 ));
@@ -194,7 +199,23 @@ impl<'a, 'f> Wait<'a, 'f> {
     }
 }
 
-/// Replicas that are available, once there are exactly as many as wanted.
+/// Waits for a list that was asked for after now: minis that were made since the last one are strange to the provider, and in earnest
+/// they are there long before anybody wants them.
+async fn polled(fleet: &Fleet, patience: Duration) -> Result<()> {
+    let lists = || {
+        let journal = fleet.sim.handle().journal();
+        journal.iter().filter(|entry| entry.path.ends_with("/servers")).count()
+    };
+    let (before, began) = (lists(), Instant::now());
+    let pages = fleet.sim.handle().servers().len().div_ceil(PAGE).max(1);
+    while lists() < before + pages {
+        ensure!(began.elapsed() < patience, "the provider does not list its hosts");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Replicas that are available.
 async fn available(yard: &Yard<'_>) -> Result<u64> {
     let object = yard.deployments().get(NAME).await?;
     let number = |pointer: &str| object.data.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
@@ -202,13 +223,18 @@ async fn available(yard: &Yard<'_>) -> Result<u64> {
 }
 
 /// Minis that are free and ready.
+fn free(yard: &Yard<'_>) -> u64 {
+    let free = |(name, status): &&(String, String)| name.starts_with(&yard.pool) && status == "ready";
+    let count = yard.servers().iter().filter(free).count();
+    count.try_into().unwrap_or(u64::MAX)
+}
+
 #[expect(
     clippy::unused_async,
     reason = "what is waited for is looked at by an async function"
 )]
 async fn pooled(yard: &Yard<'_>) -> Result<u64> {
-    let free = |(name, status): &&(String, String)| name.starts_with(&yard.pool) && status == "ready";
-    Ok(u64::try_from(yard.servers().iter().filter(free).count())?)
+    Ok(free(yard))
 }
 
 async fn left(yard: &Yard<'_>) -> Result<u64> {

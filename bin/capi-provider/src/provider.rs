@@ -14,7 +14,7 @@ use crate::cluster::{self, ClusterArgs};
 use crate::config::Settings;
 use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
-use crate::identity::{self, Identities, IdentityArgs, ServingNames};
+use crate::identity::{self, Identities, IdentityArgs, Requests, ServingNames};
 use crate::inventory::{Inventories, Polling};
 use crate::leftovers::Leftovers;
 use crate::machine::{self, Effects, Parts};
@@ -74,7 +74,12 @@ pub struct Companions {
 }
 
 impl Companions {
-    fn services(&self, manager: &Manager, settings: &Settings, scaleway: &Client) -> anyhow::Result<Services> {
+    fn services(
+        &self,
+        manager: &Manager,
+        settings: &Settings,
+        scaleway: &Client,
+    ) -> anyhow::Result<(Services, Requests)> {
         let namespace = &settings.secrets_namespace;
         let keys = FleetKeys::new(
             manager.client(),
@@ -89,12 +94,14 @@ impl Companions {
             self.github.config()?,
             russet_github::Context::default(),
         );
-        Ok(Services {
+        let requests = identities.requests();
+        let services = Services {
             keys: Some(Arc::new(keys)),
             identities: Some(Arc::new(identities)),
             egress: egress.map(|egress| Arc::new(egress) as _),
             runners: Some(Arc::new(runners)),
-        })
+        };
+        Ok((services, requests))
     }
 
     /// An address that was given belongs to the API server we speak to, and is vouched for by those who vouch for it here.
@@ -106,7 +113,7 @@ impl Companions {
         identity
     }
 
-    fn components(&self, manager: &Manager, settings: &Settings) -> Vec<Component> {
+    fn components(&self, manager: &Manager, settings: &Settings, requests: Requests) -> Vec<Component> {
         let identity = self.identity(manager, settings);
         let mut cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
         cluster.zones = settings.zones.iter().map(ToString::to_string).collect();
@@ -117,7 +124,10 @@ impl Companions {
                 .filter(|suffix| !suffix.is_empty())
                 .collect(),
         };
-        vec![cluster::component(manager, cluster), identity::approver(manager, names)]
+        vec![
+            cluster::component(manager, cluster),
+            identity::approver(manager, names, requests),
+        ]
     }
 }
 
@@ -155,9 +165,9 @@ fn build(
         ..Context::default()
     };
     let scaleway = Client::new(&config, context)?;
-    let services = match companions {
+    let (services, requests) = match companions {
         Some(companions) => companions.services(manager, settings, &scaleway)?,
-        None => services,
+        None => (services, Requests::default()),
     };
     let registry = Registry::default();
     let budget = Budget::new(settings.spend_cap);
@@ -232,7 +242,7 @@ fn build(
     ];
     // These write; a dry run goes without.
     if let (Some(companions), Effects::Real) = (companions, settings.effects) {
-        components.extend(companions.components(manager, settings));
+        components.extend(companions.components(manager, settings, requests));
     }
     Ok(components)
 }

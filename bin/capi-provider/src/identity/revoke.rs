@@ -3,7 +3,7 @@
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Secret as KubeSecret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, DeleteParams, Preconditions};
 use kube::{Client, Resource, ResourceExt as _};
 use russet_api::labels::{MANAGED_BY, MANAGED_BY_CAPI};
 use serde::de::DeserializeOwned;
@@ -54,20 +54,18 @@ impl Identities {
             }
         };
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let all = requests
-            .list(&ListParams::default())
-            .await
-            .map_err(failed("list", "signing requests".to_owned()))?;
-        for request in all.items.iter().filter(|request| asked_by(request, machine)) {
+        let asked = |request: &CertificateSigningRequest| asked_by(request, machine);
+        let all = self.requests.filter(&self.client, asked).await;
+        for request in all.map_err(failed("list", "signing requests".to_owned()))? {
             let unsigned = request
                 .status
                 .as_ref()
                 .is_none_or(|status| status.certificate.is_none());
-            if !(undecided(request) || unsigned) {
+            if !(undecided(&request) || unsigned) {
                 continue;
             }
             let name = request.name_any();
-            match requests.delete(&name, &exactly(request)).await {
+            match requests.delete(&name, &exactly(&*request)).await {
                 Ok(_) => info!(machine = %machine, request = name, "withdrew a signing request"),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(failed("delete", format!("signing request {name}"))(error)),

@@ -31,6 +31,7 @@ use russet_controller::scope::Scope;
 use russet_controller::{Classify, Component, Manager};
 use tracing::{debug, info, warn};
 
+use super::Requests;
 pub(crate) use judge::undecided;
 use judge::{Asked, Host, Known, Node, Sight, Verdict, is_tailnet};
 
@@ -68,8 +69,8 @@ struct Context {
     names: ServingNames,
 }
 
-/// The approver, as a part of the provider's process.
-pub fn approver(manager: &Manager, names: ServingNames) -> Component {
+/// The approver, as a part of the provider's process. It shows what it sees to whoever has `requests`.
+pub fn approver(manager: &Manager, names: ServingNames, requests: Requests) -> Component {
     let context = Arc::new(Context {
         client: manager.client(),
         scope: manager.config().scope.clone(),
@@ -78,8 +79,10 @@ pub fn approver(manager: &Manager, names: ServingNames) -> Component {
     let check = manager.health().check(NAME);
     check.pass();
     Component::new(NAME, move |stop| async move {
-        let requests: Api<CertificateSigningRequest> = Api::all(context.client.clone());
-        Controller::new(requests, watcher::Config::default())
+        let api: Api<CertificateSigningRequest> = Api::all(context.client.clone());
+        let controller = Controller::new(api, watcher::Config::default());
+        requests.show(controller.store());
+        controller
             .with_config(Config::default().concurrency(CONCURRENCY))
             .graceful_shutdown_on(stop.cancelled_owned())
             .run(reconcile, retry, context)
