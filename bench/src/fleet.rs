@@ -14,8 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use count::{Count, Stage};
 use report::Report;
-use russet_e2e::fleet::{Fleet, Manner, Yard};
+use russet_e2e::fleet::{FACTOR, Fleet, Manner, Yard};
 use russet_parts::Manifest;
+use russet_sim_scaleway::Factor;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let mut args = vec![rate.as_str()];
     args.extend(options.provider_args.iter().map(String::as_str));
     let fleet = Fleet::start_in(Manner::Earnest, &args).await?;
+    // Wipes are what a fast clock is for. While Macs join, days would pass in minutes, and Scaleway seals passwords after some.
+    fleet.sim.handle().set_clock_factor(Factor::try_from(1.0)?);
     let log = fleet.cluster.control_plane().audit_log();
     let mut writes = Writes::follow(log.context("there is no audit log")?, &fleet.provider_user)?;
     let yard = fleet.yard("bench", options.machines + options.spare).await?;
@@ -116,6 +119,7 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let mut down = None;
     if options.down {
         say("scaling to zero");
+        fleet.sim.handle().set_clock_factor(Factor::try_from(FACTOR)?);
         let before = Count::take(&fleet, &mut writes)?;
         yard.scale(NAME, 0).await?;
         let minis = u64::from(options.machines + options.spare);

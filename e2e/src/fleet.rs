@@ -47,7 +47,7 @@ pub const CORE: &str = "cluster.x-k8s.io";
 pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
 /// How many emulated seconds pass in one.
-const FACTOR: f64 = 600.0;
+pub const FACTOR: f64 = 600.0;
 
 /// The pace of the emulated account.
 pub fn clock() -> Result<Factor> {

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::claims::{Claimed, Claims, Holder};
+use crate::pages;
 
 /// Label value by which claims are told from other Leases of the namespace.
 const COMPONENT: &str = "mac-claim";
@@ -95,11 +96,9 @@ impl ClaimStore {
 
     /// The claims as they are, past the copy.
     pub async fn live(&self) -> Result<Claims, kube::Error> {
-        let list = self.api.list(&ListParams::default().labels(&selector())).await?;
+        let ours = ListParams::default().labels(&selector());
         let mut claims = Claims::default();
-        for lease in &list.items {
-            add(&mut claims, lease);
-        }
+        pages::each(&self.api, &ours, |lease| add(&mut claims, &lease)).await?;
         Ok(claims)
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, ObjectMeta};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::labels::{MACMINI_EGRESS, MANAGED_BY, MANAGED_BY_CAPI, OWNER_UID};
@@ -23,6 +23,7 @@ use crate::identity::{self, BOOTSTRAP_GROUP};
 use crate::journal::later;
 use crate::machine::key_group;
 use crate::metrics::ProviderMetrics;
+use crate::pages;
 
 /// End of the public keys we make; the fleet follows.
 const KEY_COMMENT: &str = "tuist-capi-";
@@ -97,16 +98,21 @@ struct Living {
 }
 
 impl Living {
-    fn of(machines: &[ScalewayAppleSiliconMachine]) -> Self {
-        Self {
-            uids: machines.iter().filter_map(|mac| mac.metadata.uid.clone()).collect(),
-            groups: machines.iter().map(key_group).collect(),
-        }
+    fn add(&mut self, mac: &ScalewayAppleSiliconMachine) {
+        self.uids.extend(mac.metadata.uid.clone());
+        self.groups.insert(key_group(mac));
     }
 
     fn lacks(&self, uid: &str) -> bool {
         !self.uids.contains(uid)
     }
+}
+
+/// Something in the cluster that belongs to machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Thing {
+    name: String,
+    machines: Vec<String>,
 }
 
 /// Where to look.
@@ -160,49 +166,40 @@ impl Leftovers {
         // Things first, machines last: whatever is made for a machine is made after it.
         let keys = self.scaleway.list_ssh_keys().await.map_err(|error| error.to_string());
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let requests = listed(&requests, &ListParams::default()).await;
-        let mut secrets = Ok(Vec::new());
-        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
-        for namespace in self.namespaces(known) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-            secrets = match (secrets, listed(&api, &ours).await) {
-                (Ok(mut all), Ok(more)) => {
-                    all.extend(more);
-                    Ok(all)
-                }
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-        }
+        let requests = listed(&requests, &ListParams::default(), signing_request).await;
+        let secrets = self.credentials(known).await;
         let services = match &self.egress_namespace {
             Some(namespace) => {
                 let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-                listed(&api, &ListParams::default().labels(&format!("{MACMINI_EGRESS}=true"))).await
+                let ours = ListParams::default().labels(&format!("{MACMINI_EGRESS}=true"));
+                listed(&api, &ours, egress_service).await
             }
             None => Ok(Vec::new()),
         };
         // Of all namespaces: other providers make the same things.
         let machines: Api<ScalewayAppleSiliconMachine> = Api::all(self.client.clone());
-        let machines = machines.list(&ListParams::default()).await?.items;
-        let seen = machines.iter().filter_map(|mac| mac.metadata.namespace.clone());
-        known
-            .namespaces
-            .extend(seen.filter(|namespace| self.scope.contains(namespace)));
-        let living = Living::of(&machines);
+        let (mut living, mut ours) = (Living::default(), BTreeSet::new());
+        pages::each(&machines, &ListParams::default(), |mac| {
+            living.add(&mac);
+            let namespace = mac.metadata.namespace.clone().unwrap_or_default();
+            if self.scope.contains(&namespace) {
+                ours.extend(mac.metadata.uid.clone());
+                known.namespaces.insert(namespace);
+            }
+        })
+        .await?;
+        let things = [&secrets, &requests, &services].into_iter().flatten().flatten();
         known.uids.extend(holders);
-        known.uids.extend(owners_of(&secrets, &requests, &services));
+        known
+            .uids
+            .extend(things.flat_map(|thing| thing.machines.iter().cloned()));
         let tokens = self.tokens(&mut known.uids, &living).await;
-        let ours = machines
-            .iter()
-            .filter(|mac| mac.namespace().is_some_and(|namespace| self.scope.contains(&namespace)));
-        known.uids.extend(ours.filter_map(|mac| mac.metadata.uid.clone()));
+        known.uids.extend(ours);
         note(Kind::BootstrapToken, tokens);
         note(Kind::SshKey, keys.map(|keys| ssh_keys(&keys, &living)));
-        note(Kind::CredentialSecret, secrets.map(|all| credentials(&all, &living)));
-        note(
-            Kind::SigningRequest,
-            requests.map(|all| signing_requests(&all, &living)),
-        );
-        note(Kind::EgressService, services.map(|all| egress_services(&all, &living)));
+        note(Kind::CredentialSecret, secrets.map(|all| left(all, &living)));
+        note(Kind::SigningRequest, requests.map(|all| left(all, &living)));
+        note(Kind::EgressService, services.map(|all| left(all, &living)));
         self.tell(known, found, &unseen, now);
         Ok(())
     }
@@ -220,6 +217,18 @@ impl Leftovers {
             found.extend(left);
         }
         Ok(found)
+    }
+
+    /// The Secrets with credentials of hosts; what is in them is not read.
+    async fn credentials(&self, known: &Known) -> Result<Vec<Thing>, String> {
+        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
+        let mut all = Vec::new();
+        for namespace in self.namespaces(known) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+            let listed = pages::each_metadata(&api, &ours, |metadata| all.extend(credential(&metadata))).await;
+            listed.map_err(|error| error.to_string())?;
+        }
+        Ok(all)
     }
 
     /// Where credentials may be: where machines are or were. Not everywhere: the chart grants Secrets by namespace.
@@ -262,41 +271,20 @@ impl Leftovers {
     }
 }
 
-async fn listed<K>(api: &Api<K>, params: &ListParams) -> Result<Vec<K>, String>
+async fn listed<K>(api: &Api<K>, params: &ListParams, thing: impl Fn(&K) -> Option<Thing>) -> Result<Vec<Thing>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    api.list(params)
-        .await
-        .map(|list| list.items)
-        .map_err(|error| error.to_string())
+    let mut all = Vec::new();
+    let listed = pages::each(api, params, |object| all.extend(thing(&object))).await;
+    listed.map_err(|error| error.to_string())?;
+    Ok(all)
 }
 
-/// The machines that things which were listed were made for.
-fn owners_of(
-    secrets: &Result<Vec<Secret>, String>,
-    requests: &Result<Vec<CertificateSigningRequest>, String>,
-    services: &Result<Vec<Service>, String>,
-) -> BTreeSet<String> {
-    let secrets = secrets.iter().flatten().flat_map(machines_of);
-    let requests = requests.iter().flatten().flat_map(asked_for);
-    let services = services.iter().flatten();
-    let services = services.filter_map(|service| service.labels().get(OWNER_UID).map(String::as_str));
-    secrets.chain(requests).chain(services).map(ToOwned::to_owned).collect()
-}
-
-/// The machines that own a Secret.
-fn machines_of(secret: &Secret) -> impl Iterator<Item = &str> {
-    let owners = secret.owner_references().iter();
-    owners
-        .filter(|owner| owner.kind == MACHINE_KIND)
-        .map(|owner| owner.uid.as_str())
-}
-
-/// The machines with whose token a request was made.
-fn asked_for(request: &CertificateSigningRequest) -> impl Iterator<Item = &str> {
-    let groups = request.spec.groups.iter().flatten();
-    groups.filter_map(|group| group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':'))
+/// Names of things one of whose machines is gone.
+fn left(things: Vec<Thing>, living: &Living) -> Vec<String> {
+    let gone = |thing: &Thing| thing.machines.iter().any(|uid| living.lacks(uid));
+    things.into_iter().filter(gone).map(|thing| thing.name).collect()
 }
 
 /// The fleet a public key of ours was made for.
@@ -311,35 +299,39 @@ fn ssh_keys(keys: &[SshKey], living: &Living) -> Vec<String> {
         .collect()
 }
 
-fn credentials(secrets: &[Secret], living: &Living) -> Vec<String> {
-    secrets
-        .iter()
-        .filter(|secret| secret.name_any().ends_with("-bootstrap"))
-        .filter(|secret| machines_of(secret).any(|uid| living.lacks(uid)))
-        .map(full_name)
-        .collect()
+fn credential(metadata: &ObjectMeta) -> Option<Thing> {
+    let name = metadata.name.as_deref().filter(|name| name.ends_with("-bootstrap"))?;
+    let owners = metadata.owner_references.iter().flatten();
+    Some(Thing {
+        name: full_name(metadata.namespace.as_deref(), name),
+        machines: owners
+            .filter(|owner| owner.kind == MACHINE_KIND)
+            .map(|owner| owner.uid.clone())
+            .collect(),
+    })
 }
 
-fn signing_requests(requests: &[CertificateSigningRequest], living: &Living) -> Vec<String> {
-    requests
-        .iter()
-        .filter(|request| asked_for(request).any(|uid| living.lacks(uid)))
-        .map(full_name)
-        .collect()
+fn signing_request(request: &CertificateSigningRequest) -> Option<Thing> {
+    let machine = |group: &String| Some(group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':')?.to_owned());
+    let machines: Vec<String> = request.spec.groups.iter().flatten().filter_map(machine).collect();
+    (!machines.is_empty()).then(|| Thing {
+        name: request.name_any(),
+        machines,
+    })
 }
 
-fn egress_services(services: &[Service], living: &Living) -> Vec<String> {
-    services
-        .iter()
-        // Those of older releases do not say whose they are.
-        .filter(|service| service.labels().get(OWNER_UID).is_some_and(|uid| living.lacks(uid)))
-        .map(full_name)
-        .collect()
+/// Those of older releases do not say whose they are.
+fn egress_service(service: &Service) -> Option<Thing> {
+    let uid = service.labels().get(OWNER_UID)?;
+    Some(Thing {
+        name: full_name(service.namespace().as_deref(), &service.name_any()),
+        machines: vec![uid.clone()],
+    })
 }
 
-fn full_name<K: kube::Resource>(object: &K) -> String {
-    match object.namespace() {
-        Some(namespace) => format!("{namespace}/{}", object.name_any()),
-        None => object.name_any(),
+fn full_name(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
     }
 }

@@ -57,6 +57,7 @@ pub mod metrics;
 pub mod names;
 pub mod orphan_report;
 pub mod orphans;
+mod pages;
 pub mod provider;
 pub mod reclaim;
 pub mod registry;
