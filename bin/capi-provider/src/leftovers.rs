@@ -335,3 +335,48 @@ fn full_name(namespace: Option<&str>, name: &str) -> String {
         None => name.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn living(uids: &[&str]) -> Living {
+        Living {
+            uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
+            groups: BTreeSet::new(),
+        }
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn credentials_are_told_by_name_and_owner_alone() {
+        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "mac-1", "uid": "u-1"}]);
+        let secret = |name: &str, kind: &str| {
+            let metadata = json!({"name": name, "namespace": "fleet", "ownerReferences": owner(kind)});
+            credential(&read(metadata)).into_iter().collect::<Vec<_>>()
+        };
+        let ours = secret("mac-1-bootstrap", MACHINE_KIND);
+        assert_eq!(left(ours.clone(), &living(&["u-1"])), Vec::<String>::new());
+        assert_eq!(left(ours, &living(&["u-2"])), ["fleet/mac-1-bootstrap"]);
+        assert_eq!(left(secret("other", MACHINE_KIND), &living(&[])), Vec::<String>::new());
+        assert_eq!(left(secret("a-bootstrap", "Pod"), &living(&[])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_signing_request_belongs_to_the_machine_whose_token_asked() {
+        let request = |groups: Value| {
+            let spec = json!({"request": "", "signerName": "s", "groups": groups});
+            signing_request(&read(json!({"metadata": {"name": "csr-1"}, "spec": spec})))
+        };
+        assert_eq!(request(json!(["system:nodes", "system:authenticated"])), None);
+        let ours = request(json!(["system:bootstrappers", format!("{BOOTSTRAP_GROUP}:u-1")]));
+        let ours: Vec<Thing> = ours.into_iter().collect();
+        assert_eq!(left(ours.clone(), &living(&["u-1"])), Vec::<String>::new());
+        assert_eq!(left(ours, &living(&[])), ["csr-1"]);
+    }
+}

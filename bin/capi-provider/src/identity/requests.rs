@@ -10,6 +10,8 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, ListParams};
 use kube::runtime::reflector::Store;
 
+use crate::pages;
+
 /// The requests as the approver last saw them. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Arc<OnceLock<Store<CertificateSigningRequest>>>);
@@ -28,14 +30,18 @@ impl Requests {
         pick: impl Fn(&CertificateSigningRequest) -> bool,
     ) -> Result<Vec<Arc<CertificateSigningRequest>>, kube::Error> {
         let filled = |store: &&Store<_>| matches!(store.wait_until_ready().now_or_never(), Some(Ok(())));
-        let all = match self.0.get().filter(filled) {
-            Some(store) => store.state(),
-            None => {
-                let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-                let list = api.list(&ListParams::default()).await?;
-                list.items.into_iter().map(Arc::new).collect()
+        if let Some(store) = self.0.get().filter(filled) {
+            let all = store.state().into_iter();
+            return Ok(all.filter(|request| pick(request)).collect());
+        }
+        let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+        let mut picked = Vec::new();
+        pages::each(&api, &ListParams::default(), |request| {
+            if pick(&request) {
+                picked.push(Arc::new(request));
             }
-        };
-        Ok(all.into_iter().filter(|request| pick(request)).collect())
+        })
+        .await?;
+        Ok(picked)
     }
 }
