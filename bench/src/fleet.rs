@@ -3,7 +3,7 @@
 //! The emulated minis live in this process and join as real Nodes, so the API server carries their heartbeats too; what is measured is
 //! the provider's own process, its calls to Scaleway, and its writes as the audit log saw them. Cluster API core runs at the pace of
 //! production, and the provider polls as seldom as it does there; only its own limit of calls is raised, since no Scaleway is at the
-//! other end, and its wait for other clusters is left out, since there are none.
+//! other end, with the workers that go with it, and its wait for other clusters is left out, since there are none.
 
 mod count;
 mod report;
@@ -50,7 +50,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
     calls_per_second: u16,
 
-    /// Another flag for the provider, such as --machine-max-concurrent-reconciles=16
+    /// The provider's --machine-max-concurrent-reconciles; its own default, which goes with 10 calls a second, is 4
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
+
+    /// Another flag for the provider, such as --max-concurrent-bootstraps=64
     #[arg(long = "provider-arg", value_name = "FLAG", allow_hyphen_values = true)]
     provider_args: Vec<String>,
 
@@ -73,6 +77,9 @@ impl Options {
         if self.calls_per_second != 200 {
             words.push(format!("--calls-per-second {}", self.calls_per_second));
         }
+        if self.workers != 16 {
+            words.push(format!("--workers {}", self.workers));
+        }
         words.extend(self.provider_args.iter().map(|arg| format!("--provider-arg={arg}")));
         if self.down {
             words.push("--down".to_owned());
@@ -88,7 +95,8 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let load = load();
     say("starting the API server, Cluster API core, the provider and the emulators");
     let rate = format!("--scaleway-calls-per-second={}", options.calls_per_second);
-    let mut args = vec![rate.as_str()];
+    let workers = format!("--machine-max-concurrent-reconciles={}", options.workers);
+    let mut args = vec![rate.as_str(), workers.as_str()];
     args.extend(options.provider_args.iter().map(String::as_str));
     let fleet = Fleet::start_in(Manner::Earnest, &args).await?;
     // Wipes are what a fast clock is for. While Macs join, days would pass in minutes, and Scaleway seals passwords after some.
@@ -185,9 +193,9 @@ impl<'a, 'f> Wait<'a, 'f> {
             }
             let shown = now.0;
             if moved.elapsed() > self.patience {
-                let waited = self.patience.as_secs();
+                let seconds = self.patience.as_secs();
                 let cause = seen.err().map(|error| format!(": {error:#}")).unwrap_or_default();
-                bail!("{shown} of {wanted} {what}, {free} minis free, and nothing moved for {waited} s{cause}");
+                bail!("{shown} of {wanted} {what}, {free} minis free, and nothing moved for {seconds} s{cause}");
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
@@ -233,10 +241,6 @@ fn free(yard: &Yard<'_>) -> u64 {
     count.try_into().unwrap_or(u64::MAX)
 }
 
-#[expect(
-    clippy::unused_async,
-    reason = "what is waited for is looked at by an async function"
-)]
 async fn pooled(yard: &Yard<'_>) -> Result<u64> {
     Ok(free(yard))
 }

@@ -107,33 +107,6 @@ impl Manner {
     }
 }
 
-/// How a fleet runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
-    /// As fast as a few machines can, and with much to read afterwards.
-    #[default]
-    Test,
-    /// As it would in earnest: core at its own pace, the provider with its own defaults.
-    Earnest,
-}
-
-impl Manner {
-    /// Flags that make the provider quick.
-    fn provider_args(self) -> &'static [&'static str] {
-        match self {
-            Self::Test => &["--inventory-interval=500ms"],
-            Self::Earnest => &[],
-        }
-    }
-
-    fn log(self) -> &'static str {
-        match self {
-            Self::Test => "info,russet_capi_provider=debug",
-            Self::Earnest => "info",
-        }
-    }
-}
-
 /// Everything, running.
 #[derive(Debug)]
 pub struct Fleet {

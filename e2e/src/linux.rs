@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::chart::{Helm, Release};
 use crate::cluster::{Extras, TestCluster, tools};
-use crate::fleet::{Fleet, Yard, program};
+use crate::fleet::{Fleet, Manner, Yard, program};
 
 /// The release of the provider's chart.
 const RELEASE: &str = "macs";

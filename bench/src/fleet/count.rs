@@ -28,10 +28,10 @@ pub(crate) struct Calls {
 
 impl Calls {
     fn add(&mut self, method: &str, path: &str) {
-        let is_id = |part: &&str| part.len() == 36 && part.bytes().filter(|byte| *byte == b'-').count() == 4;
+        let is_id = |part: &str| part.len() == 36 && part.bytes().filter(|byte| *byte == b'-').count() == 4;
         let parts: Vec<&str> = path.split('/').collect();
         let last = parts.last().copied().unwrap_or_default();
-        let what = match parts.iter().rposition(|part| is_id(&part)) {
+        let what = match parts.iter().rposition(|part| is_id(part)) {
             Some(at) if at + 1 == parts.len() => {
                 format!(
                     "{method} {}/{{id}}",
@@ -40,7 +40,7 @@ impl Calls {
             }
             _ => format!("{method} {last}"),
         };
-        let kind = if parts.iter().any(is_id) {
+        let kind = if parts.iter().any(|part| is_id(part)) {
             &mut self.own
         } else {
             &mut self.shared

@@ -144,12 +144,8 @@ mod tests {
         format!(r#"{{"verb":"{verb}","user":{{"username":"{user}"}},"objectRef":{{"resource":"things"}}}}"#)
     }
 
-    fn total(writes: &mut Writes, writer: Writer) -> usize {
-        writes
-            .read()
-            .unwrap()
-            .get(&writer)
-            .map_or(0, |counts| counts.values().sum())
+    fn total(log: &mut Writes, by: Writer) -> usize {
+        log.read().unwrap().get(&by).map_or(0, |counts| counts.values().sum())
     }
 
     /// The log of a thousand Macs outgrew its limit in the middle of a run, and the counts began anew from nothing.

@@ -232,18 +232,6 @@ impl Leftovers {
         Ok(found)
     }
 
-    /// The Secrets with credentials of hosts; what is in them is not read.
-    async fn credentials(&self, known: &Known) -> Result<Vec<Thing>, String> {
-        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
-        let mut all = Vec::new();
-        for namespace in self.namespaces(known) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-            let listed = pages::each_metadata(&api, &ours, |metadata| all.extend(credential(&metadata))).await;
-            listed.map_err(|error| error.to_string())?;
-        }
-        Ok(all)
-    }
-
     /// Where credentials may be: where machines are or were. Not everywhere: the chart grants Secrets by namespace.
     fn namespaces(&self, known: &Known) -> BTreeSet<String> {
         let named = self.scope.places();
