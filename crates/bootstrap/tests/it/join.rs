@@ -350,7 +350,8 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
 
     for number in 1..=calls.len() {
         let call = &calls[number - 1];
-        if calls[..number - 1].contains(call) {
+        // Dying where the program only looks is dying at the call before.
+        if only_looks(call) || calls[..number - 1].contains(call) {
             continue;
         }
         let node = LinuxBox::new(TOKEN);
@@ -358,18 +359,8 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
         let failed = node.run(&script);
         let seen = report(&node);
         if code(&failed) == exit::DONE {
-            let tolerated = [
-                "kubelet --version",
-                "is-active",
-                "findmnt",
-                "lsattr",
-                "xfs_quota",
-                "sysctl",
-                "ip link show",
-                "ip -4 -o address",
-                "dhclient",
-                "umount",
-            ];
+            // Without the quota the node works, not every kernel knows every key, and DHCP is asked again.
+            let tolerated = ["xfs_quota", "98-tuist-panic", "dhclient"];
             assert!(
                 tolerated.iter().any(|part| call.contains(part)),
                 "{call} failed and nobody noticed"
@@ -386,16 +377,14 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
         assert_no_secret_got_out(&node, &[&failed]);
 
         node.take_calls();
-        if !only_looks(call) {
-            node.write("var/shim/kill", "");
-            node.write("var/shim/fail-at", &number.to_string());
-            let killed = node.run(&script);
-            if killed.status.code().is_none() {
-                assert_eq!(report(&node).state, JoinState::Running, "{call}");
-            }
-            assert_no_secret_got_out(&node, &[&killed]);
-            node.take_calls();
+        node.write("var/shim/kill", "");
+        node.write("var/shim/fail-at", &number.to_string());
+        let killed = node.run(&script);
+        if killed.status.code().is_none() {
+            assert_eq!(report(&node).state, JoinState::Running, "{call}");
         }
+        assert_no_secret_got_out(&node, &[&killed]);
+        node.take_calls();
         let last = node.run(&script);
         assert_eq!(
             code(&last),
@@ -420,7 +409,6 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
     }
 }
 
-/// Dying there is dying at the call before.
 fn only_looks(call: &str) -> bool {
     ["--version", "is-active", "findmnt", "lsattr", " show "]
         .iter()
