@@ -162,11 +162,11 @@ impl Disk {
         };
         let folder = home.join(".ssh");
         fs::create_dir_all(&folder)?;
-        let keys: String = row
-            .authorized_keys
-            .iter()
-            .map(|key| format!("{}\n", key.trim()))
-            .collect();
+        let mut keys = String::new();
+        for key in &row.authorized_keys {
+            keys.push_str(key.trim());
+            keys.push('\n');
+        }
         let file = folder.join("authorized_keys");
         fs::write(&file, keys)?;
         for (path, mode) in [(&home, 0o750), (&folder, 0o700), (&file, 0o600)] {

@@ -1,5 +1,6 @@
 //! One real server: its disk, and while it is on its namespaces and the manager in them.
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -353,10 +354,7 @@ impl Server {
         for last in 2..255 {
             let address = network.nodes().address(last);
             if address != own {
-                batch.push_str(&format!(
-                    "route replace {} via {address}\n",
-                    pods_behind(network, address)
-                ));
+                let _ = writeln!(batch, "route replace {} via {address}", pods_behind(network, address));
             }
         }
         let script = format!("printf '%s' '{batch}' | ip -batch -");
@@ -508,7 +506,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        let _ = write!(text, ": {cause}");
         source = cause.source();
     }
     text

@@ -80,8 +80,8 @@ pub(super) async fn mount(args: &[String]) -> Reply {
     if reply.status == 0 {
         let mut pretended = pretended();
         pretended.insert(entry.target);
-        let text: String = pretended.into_iter().map(|target| format!("{target}\n")).collect();
-        let _ = std::fs::write(PRETENDED, text);
+        let text: Vec<String> = pretended.into_iter().collect();
+        let _ = std::fs::write(PRETENDED, text.join("\n"));
     }
     reply
 }

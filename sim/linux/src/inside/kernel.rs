@@ -53,6 +53,7 @@ pub(super) fn sysctl(args: &[String]) -> Reply {
                 Some(file) => files.push(PathBuf::from(file)),
                 None => files.push(PathBuf::from("/etc/sysctl.conf")),
             },
+            load if load.starts_with("--load=") => files.extend(load.strip_prefix("--load=").map(PathBuf::from)),
             "--system" => files.extend(system_files()),
             assignment if assignment.contains('=') && !assignment.starts_with('-') => {
                 assignments.push_str(assignment);
@@ -62,14 +63,12 @@ pub(super) fn sysctl(args: &[String]) -> Reply {
         }
     }
     for file in files {
-        match file.strip_prefix("--load=").map(Path::to_owned).unwrap_or(file) {
-            file => match std::fs::read_to_string(&file) {
-                Ok(text) => {
-                    assignments.push_str(&text);
-                    assignments.push('\n');
-                }
-                Err(error) => return Reply::failure(255, format!("sysctl: cannot open {}: {error}", file.display())),
-            },
+        match std::fs::read_to_string(&file) {
+            Ok(text) => {
+                assignments.push_str(&text);
+                assignments.push('\n');
+            }
+            Err(error) => return Reply::failure(255, format!("sysctl: cannot open {}: {error}", file.display())),
         }
     }
     apply(&assignments, quiet)

@@ -5,6 +5,7 @@
 //! the VLAN. Both are made to look like a server's; everything else is the real `ip`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -150,7 +151,7 @@ fn as_on_a_server(text: &str, vlan: Option<(&str, u32)>, args: &[String]) -> Str
             let before = line.len();
             line = without_peer(&line, name, &format!("@{PUBLIC_CARD}"));
             if details && (before != line.len() || line.contains(&format!("{name}@{PUBLIC_CARD}"))) {
-                line.push_str(&format!(" vlan protocol 802.1Q id {id} <REORDER_HDR>"));
+                let _ = write!(line, " vlan protocol 802.1Q id {id} <REORDER_HDR>");
             }
         }
         out.push_str(&line);

@@ -4,6 +4,7 @@
 //! Kubernetes is there only after its mirror and key were set up and the lists were read again.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::protocol::FOLDER;
@@ -179,7 +180,7 @@ fn update(world: &World) -> Reply {
             };
         }
     }
-    let known: String = channels.into_iter().map(|channel| format!("{channel}\n")).collect();
+    let known = channels.into_iter().collect::<Vec<_>>().join("\n");
     match std::fs::create_dir_all("/var/lib/apt/lists").and_then(|()| std::fs::write(LISTS, known)) {
         Ok(()) => Reply::printed(format!(
             "Reading package lists... (emulated, Kubernetes {})\n",
@@ -249,9 +250,7 @@ async fn install(world: &World, wanted: &[String]) -> Reply {
         if let Err(error) = unpack(package) {
             return Reply::failure(100, format!("E: {}: {error}", package.name));
         }
-        reply
-            .stdout
-            .push_str(&format!("Setting up {} (emulated) ...\n", package.name));
+        let _ = writeln!(reply.stdout, "Setting up {} (emulated) ...", package.name);
         if let Some(unit) = package.starts {
             let started = super::systemctl::systemctl(world, &["enable".into(), "--now".into(), unit.into()]).await;
             if started.status != 0 {
@@ -311,7 +310,7 @@ pub(super) fn apt_mark(args: &[String]) -> Reply {
         } else {
             "no longer on hold"
         };
-        reply.stdout.push_str(&format!("{package} {held}.\n"));
+        let _ = writeln!(reply.stdout, "{package} {held}.");
     }
     reply
 }

@@ -444,5 +444,5 @@ fn tail(unit: &str) -> String {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(5)..).unwrap_or_default();
-    last.iter().map(|line| format!("\n  {line}")).collect()
+    last.iter().flat_map(|line| ["\n  ", line]).collect()
 }

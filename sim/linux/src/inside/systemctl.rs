@@ -43,8 +43,8 @@ pub(super) async fn systemctl(world: &World, args: &[String]) -> Reply {
         // Unit files are read when they are used.
         "daemon-reload" => Reply::success(),
         "is-system-running" => Reply::printed("running\n"),
-        "reboot" => world.power(super::protocol::Power::Reboot),
-        "poweroff" => world.power(super::protocol::Power::Off),
+        "reboot" => super::world::power(super::protocol::Power::Reboot),
+        "poweroff" => super::world::power(super::protocol::Power::Off),
         "start" | "restart" | "stop" | "enable" | "disable" => {
             for unit in &units {
                 if let Err(why) = act(world, verb, unit, flags.contains("now")).await {
@@ -237,7 +237,7 @@ fn lines(unit: &str, count: usize) -> String {
     let text = String::from_utf8_lossy(&text);
     let all: Vec<_> = text.lines().collect();
     let last = all.get(all.len().saturating_sub(count)..).unwrap_or_default();
-    last.iter().map(|line| format!("{line}\n")).collect()
+    last.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub(crate) fn load(root: &Path, name: &str) -> Result<Unit, BadUnit> {
         let folder = root.join(folder).join(format!("{name}.d"));
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let file = entry.file_name().to_string_lossy().into_owned();
-            if file.ends_with(".conf") {
+            if entry.path().extension().is_some_and(|extension| extension == "conf") {
                 drop_ins.insert(file, entry.path());
             }
         }

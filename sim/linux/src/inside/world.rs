@@ -88,11 +88,6 @@ impl World {
         }
     }
 
-    pub(super) fn power(&self, power: Power) -> Reply {
-        tell(&Told::Power { power });
-        Reply::success()
-    }
-
     async fn command(&self, words: &[String]) -> Reply {
         let Some((program, args)) = words.split_first() else {
             return Reply::failure(127, "nothing was called".to_owned());
@@ -114,8 +109,8 @@ impl World {
             "mount" => data::mount(args).await,
             "findmnt" => data::findmnt(args).await,
             "xfs_quota" => data::xfs_quota(args),
-            "reboot" => self.power(Power::Reboot),
-            "poweroff" => self.power(Power::Off),
+            "reboot" => power(Power::Reboot),
+            "poweroff" => power(Power::Off),
             "cloud-init" => match args.first().map(String::as_str) {
                 Some("status") => Reply::printed(format!("status: {}\n", cloud_init::status())),
                 _ => Reply::failure(2, "cloud-init: the emulated server knows only status".to_owned()),
@@ -130,6 +125,12 @@ impl World {
         *count += 1;
         self.boot.faults.commands.get(program) == Some(count)
     }
+}
+
+/// Asks whoever made the machine for another power state.
+pub(super) fn power(power: Power) -> Reply {
+    tell(&Told::Power { power });
+    Reply::success()
 }
 
 /// The host's services and keys are not the server's.
@@ -160,9 +161,8 @@ fn only_looks(argv: &[String]) -> bool {
         .filter(|word| !word.starts_with('-'))
         .collect();
     match words.as_slice() {
-        ["cloud-init" | "curl" | "findmnt" | "journalctl", ..] => true,
+        ["cloud-init" | "curl" | "findmnt" | "journalctl", ..] | ["ip", _] => true,
         ["systemctl", verb, ..] => matches!(*verb, "is-active" | "is-enabled" | "is-failed" | "status"),
-        ["ip", _] => true,
         ["ip", _, verb, ..] => matches!(*verb, "show" | "list" | "get"),
         _ => false,
     }

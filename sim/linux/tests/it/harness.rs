@@ -82,7 +82,7 @@ impl Site {
             public_ip: Some(IpAddr::V4(self.network.nodes().address(place))),
             private: None,
             user_data: None,
-            authorized_keys: vec![self.public_key()],
+            authorized_keys: vec![Self::public_key()],
             hostname: name.to_owned(),
             os: "ubuntu_noble".to_owned(),
             ssh_user: "root".to_owned(),
@@ -95,7 +95,7 @@ impl Site {
         PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]))
     }
 
-    fn public_key(&self) -> String {
+    fn public_key() -> String {
         Self::key().public_key().to_openssh().unwrap()
     }
 
