@@ -149,6 +149,7 @@ pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> a
     build(manager, settings, outside, None)
 }
 
+#[expect(clippy::too_many_lines, reason = "the composition is read from top to bottom")]
 fn build(
     manager: &Manager,
     settings: &Settings,

@@ -38,10 +38,13 @@ pub struct Ties {
 #[derive(Clone, Debug, Default)]
 pub struct Registry(Arc<Inner>);
 
+/// Wakes a machine.
+type Wake = Box<dyn Fn(&Key) + Send + Sync>;
+
 #[derive(Default)]
 struct Inner {
     machines: Mutex<BTreeMap<Key, Ties>>,
-    wake: OnceLock<Box<dyn Fn(&Key) + Send + Sync>>,
+    wake: OnceLock<Wake>,
 }
 
 impl fmt::Debug for Inner {

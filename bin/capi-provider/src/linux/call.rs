@@ -130,7 +130,7 @@ impl Guard {
     pub fn check(&self, call: &Call, sight: Option<&Sight>) -> Result<(), String> {
         match sight {
             None => Err("it could not be looked at".to_owned()),
-            Some(Sight::Nothing) | Some(Sight::Network(false)) => Ok(()),
+            Some(Sight::Nothing | Sight::Network(false)) => Ok(()),
             Some(Sight::Network(true)) => Err("the Private Network is there already".to_owned()),
             Some(Sight::Mine(servers)) if servers.is_empty() => Ok(()),
             Some(Sight::Mine(_)) => Err("a server of this machine is there already".to_owned()),

@@ -134,7 +134,7 @@ impl Course for Plan {
                     server,
                 };
                 Some(Ending {
-                    journal: self.after(journal, now),
+                    journal: self.after(&journal, now),
                     done: Some(done),
                 })
             }
@@ -144,7 +144,7 @@ impl Course for Plan {
 
 impl Plan {
     /// The record after the call was done.
-    fn after(&self, journal: Journal, now: Timestamp) -> Option<Journal> {
+    fn after(&self, journal: &Journal, now: Timestamp) -> Option<Journal> {
         let Work::Release(release) = &journal.work else {
             return None;
         };

@@ -191,22 +191,21 @@ impl Scripts {
         {
             return Ok(facts);
         }
-        let kubernetes = match self.settings.kubernetes {
-            Some(channel) => channel,
-            None => {
-                let said = client.apiserver_version().await.map_err(|error| {
-                    let what = crate::api_server::brief(&error);
-                    problem("KubeconfigUnavailable", format!("the API server's version: {what}"))
-                })?;
-                let channel = said.git_version.split(['-', '+']).next().unwrap_or_default().parse();
-                channel.map_err(|invalid| {
-                    let hint = "set --linux-kubernetes-version";
-                    problem(
-                        "KubeconfigUnavailable",
-                        format!("the API server's version: {invalid}; {hint}"),
-                    )
-                })?
-            }
+        let kubernetes = if let Some(channel) = self.settings.kubernetes {
+            channel
+        } else {
+            let said = client.apiserver_version().await.map_err(|error| {
+                let what = crate::api_server::brief(&error);
+                problem("KubeconfigUnavailable", format!("the API server's version: {what}"))
+            })?;
+            let channel = said.git_version.split(['-', '+']).next().unwrap_or_default().parse();
+            channel.map_err(|invalid| {
+                let hint = "set --linux-kubernetes-version";
+                problem(
+                    "KubeconfigUnavailable",
+                    format!("the API server's version: {invalid}; {hint}"),
+                )
+            })?
         };
         let dns = if self.settings.cluster_dns.is_empty() {
             kube_dns(client).await?

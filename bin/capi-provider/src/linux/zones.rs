@@ -148,7 +148,11 @@ impl Zones {
             }
             Err(error) => {
                 state.error = Some(error.clone());
-                (std::mem::take(&mut state.waiting), Default::default(), Err(error))
+                (
+                    std::mem::take(&mut state.waiting),
+                    std::collections::BTreeSet::default(),
+                    Err(error),
+                )
             }
         };
         drop(state);

@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
+    clippy::expect_used,
     reason = "helpers of tests, outside of test functions"
 )]
 

@@ -80,13 +80,13 @@ pub(super) async fn instance(client: &Client, zone: &Zone, wanted: &Wanted) -> R
             if image.runs_on(&wanted.type_) {
                 // Only a cap asks for it, and a price that cannot be read is no reason to order nothing.
                 let prices = client.instance_types(zone).await.unwrap_or_default();
-                let priced = prices
+                let offer = prices
                     .iter()
                     .find(|known| known.name.eq_ignore_ascii_case(&wanted.type_));
                 return Ok(Offered::Instance {
                     image: image.id,
                     block,
-                    euros_per_hour: priced.map(|known| known.euros_per_hour),
+                    euros_per_hour: offer.map(|known| known.euros_per_hour),
                 });
             }
             others.extend(image.compatible_commercial_types);

@@ -17,10 +17,9 @@ pub(super) fn instance(it: &instance::Instance) -> Server {
         os: it.image.as_ref().map(|image| image.id.to_string()),
         user: "root".to_owned(),
         state: match &it.state {
-            Word::Running => State::Running,
+            // In place is off, but on its hypervisor: it has to be switched off before it can be deleted, and on to be of use.
+            Word::Running | Word::StoppedInPlace => State::Running,
             Word::Stopped => State::Stopped,
-            // Off, but on its hypervisor: it has to be switched off before it can be deleted, and on to be of use.
-            Word::StoppedInPlace => State::Running,
             Word::Starting => State::Starting,
             Word::Stopping => State::Stopping,
             Word::Locked => State::Locked,

@@ -164,7 +164,7 @@ impl Cloud {
                     description: "a node of the cache, made by capi-provider".to_owned(),
                     tags: payload.tags.clone(),
                     install: None,
-                    options: wanted.network.iter().flat_map(|_| networking.clone()).collect(),
+                    options: wanted.network.iter().filter_map(|_| networking.clone()).collect(),
                     user_data: None,
                 };
                 Ok(self.client().order_metal(zone, &order).await?.id)

@@ -211,8 +211,8 @@ impl Context {
                 Some(NetworkSight::Found(id)) => Some(id),
                 _ => None,
             };
-            let attachments = sights.attachments.iter().flatten();
-            let attachment = attachments.filter(|it| Some(&it.network) == network).next();
+            let mut attachments = sights.attachments.iter().flatten();
+            let attachment = attachments.find(|it| Some(&it.network) == network);
             let subject = For {
                 holder: &machine.holder,
                 zone: &machine.zone,
@@ -302,11 +302,11 @@ impl Context {
             }
             Call::Create => {
                 self.good_news(object, events::CREATED, format!("created server {id}"))
-                    .await
+                    .await;
             }
             Call::Tag => {
                 self.good_news(object, events::CREATED, format!("took server {id}"))
-                    .await
+                    .await;
             }
             Call::Install => {
                 let note = "its operating system is being installed".to_owned();
@@ -314,7 +314,7 @@ impl Context {
             }
             Call::Delete => {
                 self.good_news(object, events::DELETED, "the server is deleted".to_owned())
-                    .await
+                    .await;
             }
             Call::Untag => {
                 let note = "the server was wiped and is free again".to_owned();

@@ -412,10 +412,10 @@ impl Context {
         private_address: Option<IpAddr>,
         stamp: bool,
     ) -> Result<Outcome, Error> {
-        let mut metadata = json!({});
+        let mut metadata = serde_json::Map::new();
         if let Some(address) = private_address {
             let address = address.to_string();
-            metadata["labels"] = json!({PN_IPV4: address});
+            metadata.insert("labels".to_owned(), json!({PN_IPV4: address}));
             let mut draft = Draft::start(object);
             draft
                 .status
@@ -432,9 +432,9 @@ impl Context {
                 .status()
                 .kubelet_config_hash
                 .unwrap_or_else(|| "unknown".to_owned());
-            metadata["annotations"] = json!({KUBELET_CONFIG_HASH: hash});
+            metadata.insert("annotations".to_owned(), json!({KUBELET_CONFIG_HASH: hash}));
         }
-        self.patch_node(object, metadata).await?;
+        self.patch_node(object, metadata.into()).await?;
         if let Some(address) = private_address {
             let note = format!("the Node is reached at {address} on the Private Network");
             self.good_news(object, events::PRIVATE_ADDRESS_KNOWN, note).await;

@@ -31,6 +31,7 @@ pub(super) struct Sights {
     pub(super) attachments: Option<Vec<Attachment>>,
     pub(super) network: Option<NetworkSight>,
     pub(super) catalog: Option<Catalog>,
+    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
     pub(super) private_address: Option<Option<IpAddr>>,
     pub(super) config_hash: Option<String>,
 }
