@@ -289,6 +289,7 @@ async fn the_program_of_the_same_commit_understands_every_rendered_flag() -> Res
     Ok(())
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of bad values")]
 #[tokio::test]
 async fn bad_values_are_refused_with_the_place_and_the_reason() -> Result<()> {
     let helm = Helm::new().await?;
