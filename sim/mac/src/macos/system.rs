@@ -173,10 +173,7 @@ pub(super) const OURS: &[(&str, &[&str])] = &[
         "sbin",
         &["ifconfig", "md5", "pfctl", "reboot", "route", "shutdown", "umount"],
     ),
-    (
-        "usr/libexec",
-        &["ApplicationFirewall", "PlistBuddy", "sshd-keygen-wrapper"],
-    ),
+    ("usr/libexec", &["PlistBuddy", "sshd-keygen-wrapper"]),
 ];
 
 /// The shared folder, and what a boot mounts from it.

@@ -109,7 +109,7 @@ impl World {
 }
 
 /// The real zsh, from the distribution.
-async fn zsh() -> PathBuf {
+pub(crate) async fn zsh() -> PathBuf {
     static ZSH: OnceCell<PathBuf> = OnceCell::const_new();
     ZSH.get_or_init(|| async {
         let manifest = russet_parts::Manifest::embedded();

@@ -394,6 +394,8 @@ async fn too_many_registrations_make_launchd_forget_keepalive() {
             .await;
     }
     assert_eq!(world.mac().await.btm_churn(), 3);
+    let log = client.ok("sudo cat /var/log/system.log").await;
+    assert!(log.contains("Exceeded max notifications for dev.russet.test"), "{log}");
     until("it runs", || async { pid(&client).await.is_some() }).await;
     let last = pid(&client).await.unwrap();
     client.ok(&format!("sudo kill {last}")).await;

@@ -10,6 +10,7 @@ mod faults;
 mod files;
 mod harness;
 mod launchd;
+mod rootless;
 mod session;
 mod sudo;
 mod tools;
