@@ -33,6 +33,7 @@ struct View {
     attachments: Option<Vec<Attachment>>,
     network: Option<NetworkSight>,
     catalog: Option<Catalog>,
+    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
     address: Option<Option<IpAddr>>,
     hash: Option<String>,
 }
@@ -229,7 +230,7 @@ fn act(world: &mut World, view: &View, action: Action) -> Doing {
                 it.joined = true;
             }
         }
-        Action::Update(_) => panic!("nothing changed"),
+        Action::Update(_) => unreachable!("nothing changed"),
         Action::DressNode { private_address, stamp } => drop(write(&mut |o| {
             o.labelled |= private_address.is_some();
             o.dressed |= stamp;

@@ -41,6 +41,7 @@ pub(crate) struct Box_ {
 
 /// A machine as the API server stores it.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "what is true of an object")]
 pub(crate) struct Object {
     pub(crate) holder: Holder,
     pub(crate) wanted: Wanted,
@@ -350,7 +351,7 @@ impl World {
             _ => {}
         }
         let Some(id) = server else {
-            panic!("{call:?} about nothing");
+            unreachable!("{call:?} about nothing");
         };
         let Some(it) = self.boxes.get_mut(id) else {
             return if call.is_removal() { done } else { Self::refuse("404") };
