@@ -95,7 +95,7 @@ async fn an_instance_is_made_joins_serves_and_leaves_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_image_that_is_gone_is_a_condition_that_names_others_and_heals() -> Result<()> {
+async fn an_image_that_is_gone_is_a_condition_that_names_others() -> Result<()> {
     let sandbox = cluster().await?.sandbox("no-image").await?;
     let who = identity(&sandbox).await?;
     let sim = sim().await?;
