@@ -62,6 +62,12 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     let handle = fleet.sim.handle();
     let yard = fleet.yard("ours", 1).await?;
     yard.running(1).await?;
+    let first = yard
+        .all_macs()
+        .await?
+        .into_iter()
+        .next()
+        .and_then(|mac| mac.metadata.uid);
     let server = yard.minis().into_iter().next().context("there is no mini")?;
     let reinstall = "/apple-silicon/v1alpha1/zones/*/servers/*/reinstall";
     handle.inject(Fault::new("POST", reinstall, Act::Status(502)).times(2));
@@ -84,7 +90,7 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
             .is_some_and(|intent| intent.parameters.contains_key("wipeSeenAt"));
         let taken = macs.iter().any(|mac| {
             let server = mac.status.as_ref().and_then(|status| status.server_id.clone());
-            mac.metadata.deletion_timestamp.is_none() && server.is_some()
+            mac.metadata.uid != first && server.is_some()
         });
         Ok(if seen || taken {
             Look::Done(!taken)
