@@ -24,6 +24,9 @@ pub struct Extras {
     pub controller_manager: bool,
     pub scheduler: bool,
     pub cluster_api: bool,
+    /// Cluster API core reconciles an object at most once a second, as in production. Slower for a few Machines, and the only way
+    /// for a thousand: each Machine that changes has core look at all of them.
+    pub cluster_api_in_earnest: bool,
     /// A real Linux node in namespaces of its own; needs root. Turns on the controller manager and the scheduler.
     pub linux_node: bool,
 }
@@ -34,6 +37,7 @@ impl Extras {
         controller_manager: true,
         scheduler: false,
         cluster_api: false,
+        cluster_api_in_earnest: false,
         linux_node: false,
     };
 
@@ -104,7 +108,11 @@ impl TestCluster {
                 &supervisor,
                 &control_plane,
                 capi::Options {
-                    pace: capi::Pace::Unlimited,
+                    pace: if extras.cluster_api_in_earnest {
+                        capi::Pace::Production
+                    } else {
+                        capi::Pace::Unlimited
+                    },
                     ..capi::Options::new(dir.path().join("capi"))
                 },
             )

@@ -10,6 +10,8 @@
 //!
 //! Tests share one; each has a namespace with a Cluster and MachineDeployments of its own, and minis under a pool prefix of its own.
 
+pub mod chart;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -45,7 +47,12 @@ pub const CORE: &str = "cluster.x-k8s.io";
 pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
 /// How many emulated seconds pass in one.
-const FACTOR: f64 = 600.0;
+pub const FACTOR: f64 = 600.0;
+
+/// The pace of the emulated account.
+pub fn clock() -> Result<Factor> {
+    Ok(Factor::try_from(FACTOR)?)
+}
 
 /// The program of the provider: beside the one that runs, or one folder up, where tests have theirs.
 pub fn provider_program() -> Result<PathBuf> {
@@ -60,6 +67,33 @@ pub fn provider_program() -> Result<PathBuf> {
         )
 }
 
+/// How a fleet runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    /// As fast as a few machines can, and with much to read afterwards.
+    #[default]
+    Test,
+    /// As it would in earnest: core at its own pace, the provider with its own defaults.
+    Earnest,
+}
+
+impl Manner {
+    /// Flags that make the provider quick.
+    fn provider_args(self) -> &'static [&'static str] {
+        match self {
+            Self::Test => &["--inventory-interval=500ms"],
+            Self::Earnest => &[],
+        }
+    }
+
+    fn log(self) -> &'static str {
+        match self {
+            Self::Test => "info,russet_capi_provider=debug",
+            Self::Earnest => "info",
+        }
+    }
+}
+
 /// Everything, running.
 #[derive(Debug)]
 pub struct Fleet {
@@ -71,6 +105,7 @@ pub struct Fleet {
     pub provider_user: String,
     health: SocketAddr,
     metrics: SocketAddr,
+    manner: Manner,
     count: AtomicUsize,
 }
 
@@ -101,7 +136,12 @@ impl Fleet {
 
     /// One of its own, with further flags for the provider, which may do everything.
     pub async fn start(args: &[&str]) -> Result<Self> {
-        let mut fleet = Self::without_provider().await?;
+        Self::start_in(Manner::Test, args).await
+    }
+
+    /// The same, run as the caller likes.
+    pub async fn start_in(manner: Manner, args: &[&str]) -> Result<Self> {
+        let mut fleet = Self::without_provider_in(manner).await?;
         remote_account(&fleet.cluster).await?;
         let granted = {
             let sandbox = fleet.cluster.sandbox("provider").await?;
@@ -116,16 +156,21 @@ impl Fleet {
 
     /// One whose provider is still to be started, under rights of the caller's choice; nobody is granted anything yet.
     pub async fn without_provider() -> Result<Self> {
+        Self::without_provider_in(Manner::Test).await
+    }
+
+    async fn without_provider_in(manner: Manner) -> Result<Self> {
         let cluster = TestCluster::start(Extras {
             controller_manager: true,
             cluster_api: true,
+            cluster_api_in_earnest: manner == Manner::Earnest,
             ..Extras::default()
         })
         .await?;
         crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
         let macs = Macs::new(russet_sim_mac::Options::default()).await?;
         let options = SimOptions {
-            clock_factor: Factor::try_from(FACTOR)?,
+            clock_factor: clock()?,
             ..SimOptions::default()
         };
         let sim = Sim::start_with(options, macs.clone()).await?;
@@ -137,6 +182,7 @@ impl Fleet {
             provider_user: String::new(),
             health: ports.socket("health"),
             metrics: ports.socket("metrics"),
+            manner,
             count: AtomicUsize::new(0),
         })
     }
@@ -159,14 +205,14 @@ impl Fleet {
             // No other cluster takes these minis, and a wipe takes a second here.
             "--claim-settle-time=0s".to_owned(),
             "--min-wipe-time=200ms".to_owned(),
-            "--inventory-interval=500ms".to_owned(),
         ])
+        .args(self.manner.provider_args().iter().map(|arg| (*arg).to_owned()))
         .args(args.iter().map(|arg| (*arg).to_owned()))
         .env("SCW_API_URL", self.sim.url())
         .env("SCW_ACCESS_KEY", DEFAULT_ACCESS_KEY)
         .env("SCW_SECRET_KEY", DEFAULT_SECRET_KEY)
         .env("SCW_DEFAULT_PROJECT_ID", DEFAULT_PROJECT)
-        .env("RUST_LOG", "info,russet_capi_provider=debug")
+        .env("RUST_LOG", self.manner.log())
         .listens(self.health)
         .probe(Probe::Http {
             url: format!("http://{}/readyz", self.health),

@@ -89,6 +89,7 @@ const TESTS: &[Step] = &[
             "runc",
             "cni-plugins",
             "busybox",
+            "zsh",
         ],
     },
     Step {

@@ -128,7 +128,7 @@ pub fn choose<'a>(
 }
 
 /// FNV-1a: stable between releases and replicas, which a randomly seeded hash is not.
-fn rank(uid: &str, server: &str) -> u64 {
+pub(crate) fn rank(uid: &str, server: &str) -> u64 {
     uid.bytes()
         .chain([0])
         .chain(server.bytes())

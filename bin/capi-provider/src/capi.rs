@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::api::ObjectMeta;
+use russet_api::groups;
 use serde::{Deserialize, Serialize};
 
 macro_rules! resource {
@@ -68,7 +69,7 @@ pub struct MachineSpec {
     pub failure_domain: Option<String>,
     /// Our object.
     #[serde(default)]
-    pub infrastructure_ref: InfrastructureRef,
+    pub infrastructure_ref: ContractRef,
 }
 
 /// How a Machine is set up.
@@ -80,15 +81,26 @@ pub struct Bootstrap {
     pub data_secret_name: Option<String>,
 }
 
-/// The infrastructure object of a Machine.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct InfrastructureRef {
-    /// Its kind.
+/// A reference of core to an object of a provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContractRef {
+    /// Group of the kind.
+    #[serde(default)]
+    pub api_group: String,
+    /// Kind.
     #[serde(default)]
     pub kind: String,
-    /// Its name.
+    /// Name, in the namespace of what refers to it.
     #[serde(default)]
     pub name: String,
+}
+
+impl ContractRef {
+    /// Whether it names an object of our cluster kind.
+    pub fn is_our_cluster(&self) -> bool {
+        self.api_group == groups::INFRASTRUCTURE && self.kind == "ScalewayAppleSiliconCluster" && !self.name.is_empty()
+    }
 }
 
 resource!(
@@ -115,10 +127,17 @@ pub struct Cluster {
 
 /// What a Cluster should be.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterSpec {
     /// Nobody touches it or what belongs to it.
     #[serde(default)]
     pub paused: Option<bool>,
+    /// Its infrastructure.
+    #[serde(default)]
+    pub infrastructure_ref: Option<ContractRef>,
+    /// Its control plane.
+    #[serde(default)]
+    pub control_plane_ref: Option<ContractRef>,
 }
 
 /// What a Cluster is.

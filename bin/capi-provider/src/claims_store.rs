@@ -1,4 +1,4 @@
-//! Claims as Leases: `mac-<server id>` in one namespace, whoever the machine is.
+//! Claims as Leases: `mac-<server id>` or `linux-<server id>` in one namespace, whoever the machine is.
 //!
 //! A Lease is used because it is small, not watched by everybody, and made to say who holds something. It never expires:
 //! `leaseDurationSeconds` stays empty, and only whoever has the claim, or the report of dead claims, removes it.
@@ -22,9 +22,39 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::claims::{Claimed, Claims, Holder};
+use crate::pages;
 
-/// Label value by which claims are told from other Leases of the namespace.
-const COMPONENT: &str = "mac-claim";
+/// What is claimed. The claims of one family know nothing of those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Macs.
+    Mac,
+    /// Elastic Metal servers, and the making of Private Networks.
+    Linux,
+}
+
+impl Family {
+    /// Label value by which claims are told from other Leases of the namespace.
+    const fn component(self) -> &'static str {
+        match self {
+            Self::Mac => "mac-claim",
+            Self::Linux => "linux-claim",
+        }
+    }
+
+    fn selector(self) -> String {
+        format!("{}={}", labels::APP_COMPONENT, self.component())
+    }
+
+    fn object_name(self, server: &ServerId) -> String {
+        let prefix = match self {
+            Self::Mac => "mac",
+            Self::Linux => "linux",
+        };
+        format!("{prefix}-{}", server.as_str().to_ascii_lowercase())
+    }
+}
+
 pub(crate) const SERVER: &str = "scaleway.tuist.dev/server-id";
 const CLAIM: &str = "scaleway.tuist.dev/claim-id";
 const NAMESPACE: &str = "scaleway.tuist.dev/machine-namespace";
@@ -33,6 +63,7 @@ const NAME: &str = "scaleway.tuist.dev/machine-name";
 /// The claims in the API server, and a copy of them at hand. Cheap to clone.
 #[derive(Clone)]
 pub struct ClaimStore {
+    family: Family,
     api: Api<Lease>,
     copy: Arc<RwLock<Copy>>,
     freed: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
@@ -60,17 +91,19 @@ pub enum Taken {
 }
 
 pub(crate) fn selector() -> String {
-    format!("{}={COMPONENT}", labels::APP_COMPONENT)
-}
-
-fn object_name(server: &ServerId) -> String {
-    format!("mac-{}", server.as_str().to_ascii_lowercase())
+    Family::Mac.selector()
 }
 
 impl ClaimStore {
     /// The claims of this namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
+        Self::of(Family::Mac, client, namespace)
+    }
+
+    /// The claims of a family.
+    pub fn of(family: Family, client: Client, namespace: &str) -> Self {
         Self {
+            family,
             api: Api::namespaced(client, namespace),
             copy: Arc::default(),
             freed: Arc::default(),
@@ -95,17 +128,15 @@ impl ClaimStore {
 
     /// The claims as they are, past the copy.
     pub async fn live(&self) -> Result<Claims, kube::Error> {
-        let list = self.api.list(&ListParams::default().labels(&selector())).await?;
+        let ours = ListParams::default().labels(&self.family.selector());
         let mut claims = Claims::default();
-        for lease in &list.items {
-            add(&mut claims, lease);
-        }
+        pages::each(&self.api, &ours, |lease| add(&mut claims, &lease)).await?;
         Ok(claims)
     }
 
     /// Creates a claim, which only one can do.
     pub async fn take(&self, server: &ServerId, holder: &Holder, id: &str) -> Result<Taken, kube::Error> {
-        let lease = render(server, holder, id, Timestamp::now());
+        let lease = render_of(self.family, server, holder, id, Timestamp::now());
         match self.api.create(&PostParams::default(), &lease).await {
             Ok(made) => {
                 self.change(|claims| add(claims, &made));
@@ -113,7 +144,7 @@ impl ClaimStore {
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 // The copy did not know, or knew another.
-                if let Some(there) = self.api.get_opt(&object_name(server)).await? {
+                if let Some(there) = self.api.get_opt(&self.family.object_name(server)).await? {
                     self.change(|claims| replace(claims, &there));
                 }
                 Ok(Taken::Exists)
@@ -124,7 +155,7 @@ impl ClaimStore {
 
     /// Removes the claim for this host if it has this id. One that is gone, or is another by now, is fine.
     pub async fn remove(&self, server: &ServerId, id: &str) -> Result<(), kube::Error> {
-        let name = object_name(server);
+        let name = self.family.object_name(server);
         let Some(lease) = self.api.get_opt(&name).await? else {
             self.change(|claims| claims.remove(server, id));
             return Ok(());
@@ -148,7 +179,7 @@ impl ClaimStore {
 
     /// Keeps the copy up to date until `stop`.
     pub async fn run(self, check: Check, stop: CancellationToken) {
-        let config = watcher::Config::default().labels(&selector());
+        let config = watcher::Config::default().labels(&self.family.selector());
         let mut events = std::pin::pin!(watcher(self.api.clone(), config).backoff(Pause).into_stream());
         let mut fresh = Claims::default();
         loop {
@@ -222,12 +253,16 @@ impl Backoff for Pause {
 }
 
 pub(crate) fn render(server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
+    render_of(Family::Mac, server, holder, id, now)
+}
+
+fn render_of(family: Family, server: &ServerId, holder: &Holder, id: &str, now: Timestamp) -> Lease {
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     Lease {
         metadata: ObjectMeta {
-            name: Some(object_name(server)),
+            name: Some(family.object_name(server)),
             labels: Some(BTreeMap::from([
-                text(labels::APP_COMPONENT, COMPONENT),
+                text(labels::APP_COMPONENT, family.component()),
                 text(labels::MANAGED_BY, labels::MANAGED_BY_CAPI),
             ])),
             annotations: Some(BTreeMap::from([

@@ -5,12 +5,15 @@
 
 mod host;
 mod lenient;
+mod linux;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::{Args, Parser};
 use russet_api::values::{Invalid, PoolPrefix, Zone};
 use russet_controller::{CommonArgs, duration};
+use russet_scaleway::Rate;
 use serde::Serialize;
 
 use crate::bootstrap::BootstrapArgs;
@@ -23,6 +26,7 @@ use crate::runner_token::RunnerTokenArgs;
 
 pub use host::HostArgs;
 pub use lenient::{Ignored, lenient};
+pub use linux::{LinuxArgs, LinuxNodeAddress, LinuxSettings};
 
 /// Makes Mac minis at Scaleway into Machines of the cluster it runs in.
 #[derive(Debug, Parser)]
@@ -89,6 +93,11 @@ pub struct ProviderArgs {
     )]
     pub default_adopt_pool_prefix: String,
 
+    /// Calls to Scaleway in a second, all of them together; twice as many at once after a quiet time. Scaleway publishes no limits, and
+    /// whoever shares the API key has to share this.
+    #[arg(long, value_name = "N", env = "CAPI_SCALEWAY_CALLS_PER_SECOND", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub scaleway_calls_per_second: u16,
+
     /// Time between two lists of the Macs of a zone.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub inventory_interval: Duration,
@@ -131,6 +140,11 @@ pub struct ProviderArgs {
     /// How often orphans are looked for.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
     pub orphan_reclaim_interval: Duration,
+
+    /// Linux machines.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub linux: LinuxArgs,
 }
 
 /// Flags that do not fit together or cannot be used.
@@ -147,6 +161,14 @@ pub enum Error {
     /// Not a sum of money.
     #[error("--max-hourly-spend {0} is no sum of money; write 2.5, or 0 for no cap")]
     Spend(f64),
+    /// A flag of Linux machines.
+    #[error("--{flag}: {why}")]
+    Linux {
+        /// The flag.
+        flag: &'static str,
+        /// Why.
+        why: String,
+    },
     /// A time that would make a busy loop.
     #[error("--{flag} must be at least {least:?}")]
     TooShort {
@@ -168,6 +190,8 @@ pub struct Settings {
     pub effects: Effects,
     /// Machines at once.
     pub concurrency: u16,
+    /// How often Scaleway is called.
+    pub rate: Rate,
     /// The pool of machines that name none.
     pub default_pool: Option<PoolPrefix>,
     /// Time between two lists.
@@ -184,6 +208,8 @@ pub struct Settings {
     pub reclaim_prefix: Option<String>,
     /// How hosts are set up.
     pub bootstrap: BootstrapArgs,
+    /// Linux machines.
+    pub linux: LinuxSettings,
 }
 
 impl Settings {
@@ -210,7 +236,16 @@ impl Settings {
                 return Err(Error::TooShort { flag, least });
             }
         }
+        let rules = Rules {
+            flight: provider.call_flight_time,
+            settle: provider.claim_settle_time,
+            min_wipe: provider.min_wipe_time,
+            reboot_after: bootstrap.bootstrap_reboot_after,
+            give_back_after: bootstrap.bootstrap_max_attempts,
+            ..Rules::default()
+        };
         Ok(Self {
+            linux: provider.linux.settings(rules.clone())?,
             secrets_namespace: provider.secrets_namespace,
             watch_filter: provider.watch_filter.filter(|value| !value.is_empty()),
             effects: if provider.dry_run {
@@ -219,17 +254,11 @@ impl Settings {
                 Effects::Real
             },
             concurrency: provider.machine_max_concurrent_reconciles,
+            rate: rate(provider.scaleway_calls_per_second),
             default_pool: default_pool.map_err(value("default-adopt-pool-prefix"))?,
             inventory_interval: provider.inventory_interval,
             spend_cap: (cap > 0.0).then_some(cap),
-            rules: Rules {
-                flight: provider.call_flight_time,
-                settle: provider.claim_settle_time,
-                min_wipe: provider.min_wipe_time,
-                reboot_after: bootstrap.bootstrap_reboot_after,
-                give_back_after: bootstrap.bootstrap_max_attempts,
-                ..Rules::default()
-            },
+            rules,
             zones: zones.map_err(value("orphan-reclaim-zones"))?,
             orphan_interval: provider.orphan_reclaim_interval,
             reclaim_prefix: Some(provider.orphan_reclaim_claim_name_prefix).filter(|prefix| !prefix.is_empty()),
@@ -238,10 +267,22 @@ impl Settings {
     }
 }
 
-/// The Scaleway API, from the environment.
-pub fn scaleway() -> Result<russet_scaleway::Config, russet_scaleway::config::Invalid> {
+fn rate(per_second: u16) -> Rate {
+    let per_second = NonZeroU32::MIN.saturating_add(u32::from(per_second).saturating_sub(1));
+    Rate {
+        burst: per_second.saturating_mul(NonZeroU32::MIN.saturating_add(1)),
+        interval: Duration::from_secs(1) / per_second.get(),
+    }
+}
+
+/// The Scaleway API, from the environment, called as often as the settings allow.
+pub fn scaleway(settings: &Settings) -> Result<russet_scaleway::Config, russet_scaleway::config::Invalid> {
     #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
-    russet_scaleway::Config::from_settings(|name| std::env::var(name).ok())
+    let config = russet_scaleway::Config::from_settings(|name| std::env::var(name).ok())?;
+    Ok(russet_scaleway::Config {
+        rate: settings.rate,
+        ..config
+    })
 }
 
 #[cfg(test)]
@@ -271,6 +312,7 @@ mod tests {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.secrets_namespace, "default");
         assert_eq!(settings.concurrency, 4);
+        assert_eq!(settings.rate, Rate::default(), "the client's own");
         assert_eq!(settings.default_pool, None);
         assert_eq!((settings.rules.reboot_after, settings.rules.give_back_after), (3, 8));
         assert_eq!(settings.zones, [Zone::default()]);
@@ -287,6 +329,8 @@ mod tests {
             (["--orphan-reclaim-zones=fr-par-1,moon"], "orphan-reclaim-zones"),
             (["--max-hourly-spend=NaN"], "max-hourly-spend"),
             (["--inventory-interval=1ms"], "inventory-interval"),
+            (["--linux-kubernetes-version=latest"], "linux-kubernetes-version"),
+            (["--linux-cluster-dns=coredns"], "linux-cluster-dns"),
         ] {
             let error = settings(&args).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

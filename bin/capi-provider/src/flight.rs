@@ -126,42 +126,115 @@ impl Answer {
     }
 }
 
+/// A kind of call that can be flown: what it is about, what must hold, and what its answer means. Macs and Linux servers
+/// differ in these; the order of writing, looking and sending is the same.
+pub trait Course {
+    /// The record.
+    type Journal: Clone;
+    /// What is looked at right before.
+    type Target: Clone;
+    /// The call.
+    type Call: Clone;
+    /// What is seen.
+    type Sight;
+    /// What became of it.
+    type Answer;
+    /// What is written in the end.
+    type Ending: Clone;
+
+    /// The attempt's id, by which [`Ask::Settle`] is conditional, and when it was decided.
+    fn attempt(&self) -> (&str, Timestamp);
+    /// The record with the attempt in it.
+    fn journal(&self) -> &Self::Journal;
+    /// What is looked at right before.
+    fn target(&self) -> Self::Target;
+    /// The call.
+    fn call(&self) -> Self::Call;
+    /// Whether the call may be sent; none if it could not be looked.
+    fn check(&self, sight: Option<&Self::Sight>) -> Result<(), String>;
+    /// The answer to a call that was not sent.
+    fn not_sent(why: String) -> Self::Answer;
+    /// What is written after an answer; none if the attempt must stand until it can no longer arrive.
+    fn resolve(&self, answer: &Self::Answer, now: Timestamp) -> Option<Self::Ending>;
+}
+
+impl Course for Plan {
+    type Journal = Journal;
+    type Target = ServerId;
+    type Call = HostCall;
+    type Sight = Sight;
+    type Answer = Answer;
+    type Ending = Journal;
+
+    fn attempt(&self) -> (&str, Timestamp) {
+        (&self.attempt.id, self.attempt.at)
+    }
+
+    fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    fn target(&self) -> ServerId {
+        self.journal.server.clone()
+    }
+
+    fn call(&self) -> HostCall {
+        self.call.clone()
+    }
+
+    fn check(&self, sight: Option<&Sight>) -> Result<(), String> {
+        match sight {
+            Some(Sight::There(host)) => self.guard.check(host),
+            Some(Sight::Gone) => Err("the host is gone".to_owned()),
+            None => Err("the host could not be read".to_owned()),
+        }
+    }
+
+    fn not_sent(why: String) -> Answer {
+        Answer::NotDone { why, busy_with: None }
+    }
+
+    fn resolve(&self, answer: &Answer, now: Timestamp) -> Option<Journal> {
+        resolve(self, answer, now)
+    }
+}
+
 /// What the driver has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+#[derive(Debug)]
+pub enum Ask<C: Course = Plan> {
     /// Write this record, if the object is still the one the decision was made on.
-    Write(Box<Journal>),
-    /// Read this host.
-    Get(ServerId),
+    Write(Box<C::Journal>),
+    /// Read this.
+    Get(C::Target),
     /// Make this call, once.
-    Send(ServerId, HostCall),
-    /// Write this record, if the attempt in the stored one is still ours. Read and write again if others wrote meanwhile.
-    Settle(Box<Journal>),
+    Send(C::Target, C::Call),
+    /// Write this, if the attempt in the stored record is still ours. Read and write again if others wrote meanwhile.
+    Settle(Box<C::Ending>),
     /// Nothing more.
     End,
 }
 
 #[derive(Debug)]
-enum State {
+enum State<E> {
     Writing,
     Guarding,
     Sending,
-    Settling(Box<Journal>),
+    Settling(Box<E>),
     Over,
 }
 
 /// One call under way.
 #[derive(Debug)]
-pub struct Flight {
-    plan: Plan,
+pub struct Flight<C: Course = Plan> {
+    plan: C,
     send_until: Timestamp,
-    state: State,
+    state: State<C::Ending>,
 }
 
-impl Flight {
+impl<C: Course> Flight<C> {
     /// Begins.
-    pub fn new(plan: Plan, rules: &Rules) -> Self {
-        let send_until = later(plan.attempt.at, rules.send_within);
+    pub fn new(plan: C, rules: &Rules) -> Self {
+        let send_until = later(plan.attempt().1, rules.send_within);
         Self {
             plan,
             send_until,
@@ -169,27 +242,21 @@ impl Flight {
         }
     }
 
-    /// The attempt, by which [`Ask::Settle`] is conditional.
-    pub fn attempt(&self) -> &Attempt {
-        &self.plan.attempt
+    /// The plan.
+    pub fn plan(&self) -> &C {
+        &self.plan
     }
 
     /// What to do. Asked right before it is done, because a call that comes too late must not be sent.
-    pub fn ask(&mut self, now: Timestamp) -> Ask {
+    pub fn ask(&mut self, now: Timestamp) -> Ask<C> {
         if matches!(self.state, State::Sending | State::Guarding) && now > self.send_until {
-            self.settle(
-                &Answer::NotDone {
-                    why: "it took too long to get here".to_owned(),
-                    busy_with: None,
-                },
-                now,
-            );
+            self.settle(&C::not_sent("it took too long to get here".to_owned()), now);
         }
         match &self.state {
-            State::Writing => Ask::Write(Box::new(self.plan.journal.clone())),
-            State::Guarding => Ask::Get(self.plan.journal.server.clone()),
-            State::Sending => Ask::Send(self.plan.journal.server.clone(), self.plan.call.clone()),
-            State::Settling(journal) => Ask::Settle(journal.clone()),
+            State::Writing => Ask::Write(Box::new(self.plan.journal().clone())),
+            State::Guarding => Ask::Get(self.plan.target()),
+            State::Sending => Ask::Send(self.plan.target(), self.plan.call()),
+            State::Settling(ending) => Ask::Settle(ending.clone()),
             State::Over => Ask::End,
         }
     }
@@ -199,24 +266,16 @@ impl Flight {
         self.state = if written { State::Guarding } else { State::Over };
     }
 
-    /// What was seen; none if the host could not be read.
-    pub fn got(&mut self, sight: Option<&Sight>, now: Timestamp) {
-        let why = match sight {
-            Some(Sight::There(host)) => match self.plan.guard.check(host) {
-                Ok(()) => {
-                    self.state = State::Sending;
-                    return;
-                }
-                Err(why) => why,
-            },
-            Some(Sight::Gone) => "the host is gone".to_owned(),
-            None => "the host could not be read".to_owned(),
-        };
-        self.settle(&Answer::NotDone { why, busy_with: None }, now);
+    /// What was seen; none if it could not be looked.
+    pub fn got(&mut self, sight: Option<&C::Sight>, now: Timestamp) {
+        match self.plan.check(sight) {
+            Ok(()) => self.state = State::Sending,
+            Err(why) => self.settle(&C::not_sent(why), now),
+        }
     }
 
     /// What became of the call.
-    pub fn answered(&mut self, answer: &Answer, now: Timestamp) {
+    pub fn answered(&mut self, answer: &C::Answer, now: Timestamp) {
         self.settle(answer, now);
     }
 
@@ -225,9 +284,9 @@ impl Flight {
         self.state = State::Over;
     }
 
-    fn settle(&mut self, answer: &Answer, now: Timestamp) {
-        self.state = match resolve(&self.plan, answer, now) {
-            Some(journal) => State::Settling(Box::new(journal)),
+    fn settle(&mut self, answer: &C::Answer, now: Timestamp) {
+        self.state = match self.plan.resolve(answer, now) {
+            Some(ending) => State::Settling(Box::new(ending)),
             None => State::Over,
         };
     }

@@ -100,18 +100,39 @@ pub enum Sight {
     Gone,
 }
 
-/// All Macs of a zone and project, from the poll that everybody shares. It may lag behind.
-#[derive(Clone, Debug, Default)]
-pub struct Inventory {
+/// Something with an id that a list of a zone has.
+pub trait Listed: Clone + PartialEq {
+    /// Its id.
+    fn id(&self) -> &ServerId;
+}
+
+impl Listed for Host {
+    fn id(&self) -> &ServerId {
+        &self.id
+    }
+}
+
+/// All Macs, or other servers, of a zone and project, from the poll that everybody shares. It may lag behind.
+#[derive(Clone, Debug)]
+pub struct Inventory<H = Host> {
     /// When it was read.
     pub at: Option<Timestamp>,
     /// The hosts.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<H>,
 }
 
-impl Inventory {
+impl<H> Default for Inventory<H> {
+    fn default() -> Self {
+        Self {
+            at: None,
+            hosts: Vec::new(),
+        }
+    }
+}
+
+impl<H: Listed> Inventory<H> {
     /// The host of this id.
-    pub fn get(&self, id: &ServerId) -> Option<&Host> {
-        self.hosts.iter().find(|host| host.id == *id)
+    pub fn get(&self, id: &ServerId) -> Option<&H> {
+        self.hosts.iter().find(|host| host.id() == id)
     }
 }

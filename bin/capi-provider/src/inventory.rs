@@ -24,12 +24,13 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::flight::{Answer, HostCall};
-use crate::host::{Host, Image, Inventory, Sight};
+use crate::host::{Host, Image, Inventory, Listed, Sight};
 use crate::metrics::ProviderMetrics;
 use crate::registry::{Key, Registry};
 use crate::spend::Budget;
 
 pub use poll::Polling;
+pub(crate) use poll::take;
 
 /// Images are retired without notice, but not every minute.
 const IMAGES_FOR: Duration = Duration::from_mins(10);
@@ -54,17 +55,17 @@ type ImageCache = HashMap<(Zone, String), (Instant, Arc<Vec<Image>>)>;
 
 /// One zone.
 #[derive(Debug)]
-pub struct ZoneState {
-    inventory: Inventory,
+pub struct ZoneState<H = Host> {
+    pub(crate) inventory: Inventory<H>,
     /// What reconciles saw themselves, and when; a list that was begun before does not undo it.
-    observed: BTreeMap<ServerId, (Instant, Host)>,
-    waiting: BTreeSet<Key>,
-    error: Option<Error>,
-    asked: Instant,
+    pub(crate) observed: BTreeMap<ServerId, (Instant, H)>,
+    pub(crate) waiting: BTreeSet<Key>,
+    pub(crate) error: Option<Error>,
+    pub(crate) asked: Instant,
 }
 
-impl ZoneState {
-    fn new() -> Self {
+impl<H> ZoneState<H> {
+    pub(crate) fn new() -> Self {
         Self {
             inventory: Inventory::default(),
             observed: BTreeMap::new(),
@@ -75,7 +76,7 @@ impl ZoneState {
     }
 
     /// The Macs, once they were read.
-    pub fn inventory(&self) -> Option<&Inventory> {
+    pub fn inventory(&self) -> Option<&Inventory<H>> {
         self.inventory.at.is_some().then_some(&self.inventory)
     }
 
@@ -239,12 +240,12 @@ impl Inventories {
     }
 }
 
-fn put(inventory: &mut Inventory, host: &Host) {
+pub(crate) fn put<H: Listed>(inventory: &mut Inventory<H>, host: &H) {
     // Before the first list there is nothing to put it into: a part must not be taken for the whole.
     if inventory.at.is_none() {
         return;
     }
-    match inventory.hosts.iter_mut().find(|known| known.id == host.id) {
+    match inventory.hosts.iter_mut().find(|known| known.id() == host.id()) {
         Some(known) => known.clone_from(host),
         None => inventory.hosts.push(host.clone()),
     }

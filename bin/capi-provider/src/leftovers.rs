@@ -1,8 +1,9 @@
 //! What machines that are gone have left behind besides hosts: keys, Secrets, signing requests, Services.
 //!
 //! All of it is removed with its machine; what is found here outlived a finalizer that was removed by force, or a fleet. It is
-//! reported and never touched: a key or a Service may have been put to another use. Bootstrap tokens are not looked for, since
-//! listing them would mean reading every Secret of kube-system; they expire within hours by themselves.
+//! reported and never touched: a key or a Service may have been put to another use. Bootstrap tokens are not listed, since that
+//! would mean reading every Secret of kube-system: their names follow from the machine, so those of machines of which
+//! anything else was seen, now or earlier, are asked for one by one. The others expire within a day by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, ObjectMeta};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::labels::{MACMINI_EGRESS, MANAGED_BY, MANAGED_BY_CAPI, OWNER_UID};
@@ -18,10 +19,11 @@ use russet_controller::Scope;
 use russet_scaleway::iam::SshKey;
 use tracing::{debug, warn};
 
-use crate::identity::BOOTSTRAP_GROUP;
+use crate::identity::{self, BOOTSTRAP_GROUP};
 use crate::journal::later;
 use crate::machine::key_group;
 use crate::metrics::ProviderMetrics;
+use crate::pages;
 
 /// End of the public keys we make; the fleet follows.
 const KEY_COMMENT: &str = "tuist-capi-";
@@ -39,15 +41,18 @@ pub enum Kind {
     SigningRequest,
     /// The way to a host over the tailnet.
     EgressService,
+    /// What a Node may join with.
+    BootstrapToken,
 }
 
 impl Kind {
     /// Every one, for reports that must fall to zero.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::SshKey,
         Self::CredentialSecret,
         Self::SigningRequest,
         Self::EgressService,
+        Self::BootstrapToken,
     ];
 
     /// Value of a label `kind`.
@@ -57,6 +62,7 @@ impl Kind {
             Self::CredentialSecret => "credential_secret",
             Self::SigningRequest => "signing_request",
             Self::EgressService => "egress_service",
+            Self::BootstrapToken => "bootstrap_token",
         }
     }
 
@@ -70,6 +76,7 @@ impl Kind {
             Self::CredentialSecret => "the machine is gone: delete the Secret",
             Self::SigningRequest => "the machine is gone: delete the request, or let Kubernetes do it within a day",
             Self::EgressService => "the machine is gone: delete the Service",
+            Self::BootstrapToken => "the machine is gone: delete the Secret, or let Kubernetes do it within a day",
         }
     }
 }
@@ -91,16 +98,21 @@ struct Living {
 }
 
 impl Living {
-    fn of(machines: &[ScalewayAppleSiliconMachine]) -> Self {
-        Self {
-            uids: machines.iter().filter_map(|mac| mac.metadata.uid.clone()).collect(),
-            groups: machines.iter().map(key_group).collect(),
-        }
+    fn add(&mut self, mac: &ScalewayAppleSiliconMachine) {
+        self.uids.extend(mac.metadata.uid.clone());
+        self.groups.insert(key_group(mac));
     }
 
     fn lacks(&self, uid: &str) -> bool {
         !self.uids.contains(uid)
     }
+}
+
+/// Something in the cluster that belongs to machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Thing {
+    name: String,
+    machines: Vec<String>,
 }
 
 /// Where to look.
@@ -133,13 +145,15 @@ impl std::fmt::Debug for Leftovers {
 pub struct Known {
     /// Namespaces in which there were machines.
     namespaces: BTreeSet<String>,
+    /// Machines whose token may be there.
+    uids: BTreeSet<String>,
     since: BTreeMap<Leftover, Timestamp>,
     told: BTreeSet<Leftover>,
 }
 
 impl Leftovers {
-    /// One look. A kind that cannot be listed keeps its last count.
-    pub async fn look(&self, known: &mut Known, now: Timestamp) -> Result<(), kube::Error> {
+    /// One look; `holders` are machines that have a claim. A kind that cannot be listed keeps its last count.
+    pub async fn look(&self, known: &mut Known, holders: BTreeSet<String>, now: Timestamp) -> Result<(), kube::Error> {
         let mut found = Vec::new();
         let mut unseen = BTreeSet::new();
         let mut note = |kind: Kind, list: Result<Vec<String>, String>| match list {
@@ -152,43 +166,70 @@ impl Leftovers {
         // Things first, machines last: whatever is made for a machine is made after it.
         let keys = self.scaleway.list_ssh_keys().await.map_err(|error| error.to_string());
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let requests = listed(&requests, &ListParams::default()).await;
-        let mut secrets = Ok(Vec::new());
-        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
-        for namespace in self.namespaces(known) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-            secrets = match (secrets, listed(&api, &ours).await) {
-                (Ok(mut all), Ok(more)) => {
-                    all.extend(more);
-                    Ok(all)
-                }
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-        }
+        let requests = listed(&requests, &ListParams::default(), signing_request).await;
+        let secrets = self.credentials(known).await;
         let services = match &self.egress_namespace {
             Some(namespace) => {
                 let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-                listed(&api, &ListParams::default().labels(&format!("{MACMINI_EGRESS}=true"))).await
+                let ours = ListParams::default().labels(&format!("{MACMINI_EGRESS}=true"));
+                listed(&api, &ours, egress_service).await
             }
             None => Ok(Vec::new()),
         };
         // Of all namespaces: other providers make the same things.
         let machines: Api<ScalewayAppleSiliconMachine> = Api::all(self.client.clone());
-        let machines = machines.list(&ListParams::default()).await?.items;
-        let seen = machines.iter().filter_map(|mac| mac.metadata.namespace.clone());
+        let mut living = Living::default();
+        let mut ours = BTreeSet::new();
+        pages::each(&machines, &ListParams::default(), |mac| {
+            living.add(&mac);
+            let namespace = mac.metadata.namespace.clone();
+            if let Some(namespace) = namespace.filter(|namespace| self.scope.contains(namespace)) {
+                ours.extend(mac.metadata.uid.clone());
+                known.namespaces.insert(namespace);
+            }
+        })
+        .await?;
+        known.uids.extend(holders);
+        let things = [&secrets, &requests, &services].into_iter().flatten().flatten();
         known
-            .namespaces
-            .extend(seen.filter(|namespace| self.scope.contains(namespace)));
-        let living = Living::of(&machines);
+            .uids
+            .extend(things.flat_map(|thing| thing.machines.iter().cloned()));
+        let tokens = self.tokens(&mut known.uids, &living).await;
+        known.uids.extend(ours);
+        note(Kind::BootstrapToken, tokens);
         note(Kind::SshKey, keys.map(|keys| ssh_keys(&keys, &living)));
-        note(Kind::CredentialSecret, secrets.map(|all| credentials(&all, &living)));
-        note(
-            Kind::SigningRequest,
-            requests.map(|all| signing_requests(&all, &living)),
-        );
-        note(Kind::EgressService, services.map(|all| egress_services(&all, &living)));
+        note(Kind::CredentialSecret, secrets.map(|all| left(all, &living)));
+        note(Kind::SigningRequest, requests.map(|all| left(all, &living)));
+        note(Kind::EgressService, services.map(|all| left(all, &living)));
         self.tell(known, found, &unseen, now);
         Ok(())
+    }
+
+    /// The Secrets with credentials of hosts; what is in them is not read.
+    async fn credentials(&self, known: &Known) -> Result<Vec<Thing>, String> {
+        let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_CAPI}"));
+        let mut all = Vec::new();
+        for namespace in self.namespaces(known) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+            let listed = pages::each_metadata(&api, &ours, |metadata| all.extend(credential(&metadata))).await;
+            listed.map_err(|error| error.to_string())?;
+        }
+        Ok(all)
+    }
+
+    /// The tokens of machines that are gone. One without a token is forgotten.
+    async fn tokens(&self, uids: &mut BTreeSet<String>, living: &Living) -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        let gone: Vec<String> = uids.iter().filter(|uid| living.lacks(uid)).cloned().collect();
+        for uid in gone {
+            let left = identity::tokens_of(&self.client, &uid).await;
+            let left = left.map_err(|error| error.to_string())?;
+            if left.is_empty() {
+                uids.remove(&uid);
+            }
+            found.extend(left);
+        }
+        Ok(found)
     }
 
     /// Where credentials may be: where machines are or were. Not everywhere: the chart grants Secrets by namespace.
@@ -231,14 +272,20 @@ impl Leftovers {
     }
 }
 
-async fn listed<K>(api: &Api<K>, params: &ListParams) -> Result<Vec<K>, String>
+async fn listed<K>(api: &Api<K>, params: &ListParams, thing: impl Fn(&K) -> Option<Thing>) -> Result<Vec<Thing>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    api.list(params)
-        .await
-        .map(|list| list.items)
-        .map_err(|error| error.to_string())
+    let mut all = Vec::new();
+    let listed = pages::each(api, params, |object| all.extend(thing(&object))).await;
+    listed.map_err(|error| error.to_string())?;
+    Ok(all)
+}
+
+/// Names of things one of whose machines is gone.
+fn left(things: Vec<Thing>, living: &Living) -> Vec<String> {
+    let gone = |thing: &Thing| thing.machines.iter().any(|uid| living.lacks(uid));
+    things.into_iter().filter(gone).map(|thing| thing.name).collect()
 }
 
 /// The fleet a public key of ours was made for.
@@ -253,45 +300,84 @@ fn ssh_keys(keys: &[SshKey], living: &Living) -> Vec<String> {
         .collect()
 }
 
-fn credentials(secrets: &[Secret], living: &Living) -> Vec<String> {
-    secrets
-        .iter()
-        .filter(|secret| secret.name_any().ends_with("-bootstrap"))
-        .filter(|secret| {
-            let mut owners = secret.owner_references().iter();
-            owners.any(|owner| owner.kind == MACHINE_KIND && living.lacks(&owner.uid))
-        })
-        .map(full_name)
-        .collect()
+fn credential(metadata: &ObjectMeta) -> Option<Thing> {
+    let name = metadata.name.as_deref().filter(|name| name.ends_with("-bootstrap"))?;
+    let owners = metadata.owner_references.iter().flatten();
+    Some(Thing {
+        name: full_name(metadata.namespace.as_deref(), name),
+        machines: owners
+            .filter(|owner| owner.kind == MACHINE_KIND)
+            .map(|owner| owner.uid.clone())
+            .collect(),
+    })
 }
 
-fn signing_requests(requests: &[CertificateSigningRequest], living: &Living) -> Vec<String> {
-    let machine = |group: &String| {
-        let uid = group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':')?;
-        Some(living.lacks(uid))
-    };
-    requests
-        .iter()
-        .filter(|request| {
-            let groups = request.spec.groups.iter().flatten();
-            groups.filter_map(machine).any(|gone| gone)
-        })
-        .map(full_name)
-        .collect()
+fn signing_request(request: &CertificateSigningRequest) -> Option<Thing> {
+    let machine = |group: &String| Some(group.strip_prefix(BOOTSTRAP_GROUP)?.strip_prefix(':')?.to_owned());
+    let machines: Vec<String> = request.spec.groups.iter().flatten().filter_map(machine).collect();
+    (!machines.is_empty()).then(|| Thing {
+        name: request.name_any(),
+        machines,
+    })
 }
 
-fn egress_services(services: &[Service], living: &Living) -> Vec<String> {
-    services
-        .iter()
-        // Those of older releases do not say whose they are.
-        .filter(|service| service.labels().get(OWNER_UID).is_some_and(|uid| living.lacks(uid)))
-        .map(full_name)
-        .collect()
+/// Those of older releases do not say whose they are.
+fn egress_service(service: &Service) -> Option<Thing> {
+    let uid = service.labels().get(OWNER_UID)?;
+    Some(Thing {
+        name: full_name(service.namespace().as_deref(), &service.name_any()),
+        machines: vec![uid.clone()],
+    })
 }
 
-fn full_name<K: kube::Resource>(object: &K) -> String {
-    match object.namespace() {
-        Some(namespace) => format!("{namespace}/{}", object.name_any()),
-        None => object.name_any(),
+fn full_name(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn living(uids: &[&str]) -> Living {
+        Living {
+            uids: uids.iter().map(|uid| (*uid).to_owned()).collect(),
+            groups: BTreeSet::new(),
+        }
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn credentials_are_told_by_name_and_owner_alone() {
+        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "mac-1", "uid": "u-1"}]);
+        let secret = |name: &str, kind: &str| {
+            let metadata = json!({"name": name, "namespace": "fleet", "ownerReferences": owner(kind)});
+            credential(&read(metadata)).into_iter().collect::<Vec<_>>()
+        };
+        let ours = secret("mac-1-bootstrap", MACHINE_KIND);
+        assert_eq!(left(ours.clone(), &living(&["u-1"])), Vec::<String>::new());
+        assert_eq!(left(ours, &living(&["u-2"])), ["fleet/mac-1-bootstrap"]);
+        assert_eq!(left(secret("other", MACHINE_KIND), &living(&[])), Vec::<String>::new());
+        assert_eq!(left(secret("a-bootstrap", "Pod"), &living(&[])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_signing_request_belongs_to_the_machine_whose_token_asked() {
+        let request = |groups: Value| {
+            let spec = json!({"request": "", "signerName": "s", "groups": groups});
+            signing_request(&read(json!({"metadata": {"name": "csr-1"}, "spec": spec})))
+        };
+        assert_eq!(request(json!(["system:nodes", "system:authenticated"])), None);
+        let ours = request(json!(["system:bootstrappers", format!("{BOOTSTRAP_GROUP}:u-1")]));
+        let ours: Vec<Thing> = ours.into_iter().collect();
+        assert_eq!(left(ours.clone(), &living(&["u-1"])), Vec::<String>::new());
+        assert_eq!(left(ours, &living(&[])), ["csr-1"]);
     }
 }

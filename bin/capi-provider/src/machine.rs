@@ -13,17 +13,18 @@
 mod act;
 mod bootstrapping;
 mod cleanup;
-mod credentials;
+pub(crate) mod credentials;
 mod error;
 mod fly;
 mod look;
-mod memory;
+pub(crate) mod memory;
 mod news;
-mod reconcile;
+pub(crate) mod reconcile;
 mod rest;
 mod status;
 mod update;
 mod view;
+mod work;
 mod write;
 
 use std::sync::{Arc, Mutex};
@@ -129,7 +130,7 @@ struct Context {
 }
 
 /// The label selector of `--watch-filter`.
-fn selection(watch_filter: Option<&str>) -> watcher::Config {
+pub(crate) fn selection(watch_filter: Option<&str>) -> watcher::Config {
     match watch_filter {
         Some(value) => watcher::Config::default().labels(&format!("{WATCH_FILTER}={value}")),
         None => watcher::Config::default(),

@@ -49,9 +49,10 @@ async fn main() -> ExitCode {
             warn!("dry run: nothing is written, what would be done is logged");
         }
         let outside = Outside {
-            scaleway: config::scaleway()?,
+            scaleway: config::scaleway(&settings)?,
             bootstrapper: provider::bootstrapper(&settings)?,
             services: Services::default(),
+            linux_hosts: None,
         };
         provider::all(manager, &settings, outside, &companions)
     })

@@ -20,6 +20,7 @@ use crate::leftovers::{Known, Leftovers};
 use crate::machine::Effects;
 use crate::metrics::ProviderMetrics;
 use crate::orphans::{Orphan, Owner, Watch, Why, dead_claims, find};
+use crate::pages;
 use crate::reclaim::Reclaimer;
 use crate::registry::{Key, Registry};
 
@@ -102,20 +103,19 @@ impl Report {
     async fn look(&self, remembered: &mut Remembered) -> Result<usize, kube::Error> {
         // Claims first: a machine that takes one between the two reads is in the second.
         let claims = self.claims.live().await?;
-        let mut machines = Vec::new();
+        let (mut owners, mut keys) = (Vec::new(), BTreeSet::new());
         for place in self.scope.places() {
             let api: Api<ScalewayAppleSiliconMachine> = place.api(&self.client);
-            machines.extend(api.list(&ListParams::default()).await?.items);
-        }
-        let owners: Vec<Owner> = machines.iter().map(owner).collect();
-        let now = Timestamp::now();
-        let keys: BTreeSet<Key> = machines
-            .iter()
-            .map(|mac| Key {
-                namespace: mac.namespace().unwrap_or_default(),
-                name: mac.name_any(),
+            pages::each(&api, &ListParams::default(), |mac| {
+                owners.push(owner(&mac));
+                keys.insert(Key {
+                    namespace: mac.namespace().unwrap_or_default(),
+                    name: mac.name_any(),
+                });
             })
-            .collect();
+            .await?;
+        }
+        let now = Timestamp::now();
         self.metrics.retain(|key| keys.contains(key));
         for gone in self.registry.keys().iter().filter(|key| !keys.contains(key)) {
             self.registry.forget(gone);
@@ -159,7 +159,10 @@ impl Report {
         });
         let orphans = remembered.hosts.update(found, now, self.patience);
         self.tell(&orphans, &zones, &mut remembered.told);
-        self.leftovers.look(&mut remembered.leftovers, now).await?;
+        let holders = claims.iter().map(|(_, claim)| &claim.holder);
+        let holders = holders.filter(|holder| self.scope.contains(&holder.namespace));
+        let holders = holders.map(|holder| holder.uid.clone()).collect();
+        self.leftovers.look(&mut remembered.leftovers, holders, now).await?;
         match &self.reclaimer {
             Some(reclaimer) => reclaimer.work(&orphans, &zones).await,
             None => Ok(0),

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
+use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
 use crate::claims_store::ClaimStore;
@@ -13,9 +14,10 @@ use crate::cluster::{self, ClusterArgs};
 use crate::config::Settings;
 use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
-use crate::identity::{self, Identities, IdentityArgs, ServingNames};
+use crate::identity::{self, Identities, IdentityArgs, Requests, ServingNames};
 use crate::inventory::{Inventories, Polling};
 use crate::leftovers::Leftovers;
+use crate::linux;
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
@@ -39,6 +41,8 @@ pub struct Outside {
     pub bootstrapper: Arc<dyn Bootstrapper>,
     /// What a set-up needs.
     pub services: Services,
+    /// Linux servers that can be reached; none: over SSH.
+    pub linux_hosts: Option<Arc<dyn crate::linux::hosts::Hosts>>,
 }
 
 impl std::fmt::Debug for Outside {
@@ -73,7 +77,12 @@ pub struct Companions {
 }
 
 impl Companions {
-    fn services(&self, manager: &Manager, settings: &Settings, scaleway: &Client) -> anyhow::Result<Services> {
+    fn services(
+        &self,
+        manager: &Manager,
+        settings: &Settings,
+        scaleway: &Client,
+    ) -> anyhow::Result<(Services, Requests)> {
         let namespace = &settings.secrets_namespace;
         let keys = FleetKeys::new(
             manager.client(),
@@ -88,12 +97,14 @@ impl Companions {
             self.github.config()?,
             russet_github::Context::default(),
         );
-        Ok(Services {
+        let requests = identities.requests();
+        let services = Services {
             keys: Some(Arc::new(keys)),
             identities: Some(Arc::new(identities)),
             egress: egress.map(|egress| Arc::new(egress) as _),
             runners: Some(Arc::new(runners)),
-        })
+        };
+        Ok((services, requests))
     }
 
     /// An address that was given belongs to the API server we speak to, and is vouched for by those who vouch for it here.
@@ -105,9 +116,10 @@ impl Companions {
         identity
     }
 
-    fn components(&self, manager: &Manager, settings: &Settings) -> Vec<Component> {
+    fn components(&self, manager: &Manager, settings: &Settings, requests: Requests) -> Vec<Component> {
         let identity = self.identity(manager, settings);
-        let cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
+        let mut cluster = cluster::Settings::from_args(&self.cluster, &settings.secrets_namespace, identity.server);
+        cluster.zones = settings.zones.iter().map(ToString::to_string).collect();
         let suffix = self.egress.magicdns_suffix.trim().trim_matches('.');
         let names = ServingNames {
             suffixes: Some(suffix.to_owned())
@@ -115,7 +127,10 @@ impl Companions {
                 .filter(|suffix| !suffix.is_empty())
                 .collect(),
         };
-        vec![cluster::component(manager, cluster), identity::approver(manager, names)]
+        vec![
+            cluster::component(manager, cluster),
+            identity::approver(manager, names, requests),
+        ]
     }
 }
 
@@ -134,6 +149,7 @@ pub fn components(manager: &Manager, settings: &Settings, outside: Outside) -> a
     build(manager, settings, outside, None)
 }
 
+#[expect(clippy::too_many_lines, reason = "the composition is read from top to bottom")]
 fn build(
     manager: &Manager,
     settings: &Settings,
@@ -144,18 +160,31 @@ fn build(
         scaleway: config,
         bootstrapper,
         services,
+        linux_hosts,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
+    let concurrency = concurrency(settings, &config);
     let metrics = ProviderMetrics::new(manager.registry());
     let context = Context {
         observer: Arc::new(metrics.clone()),
         ..Context::default()
     };
     let scaleway = Client::new(&config, context)?;
-    let services = match companions {
+    let (services, requests) = match companions {
         Some(companions) => companions.services(manager, settings, &scaleway)?,
-        None => services,
+        None => (services, Requests::default()),
     };
+    let linux = linux::provider::components(
+        manager,
+        settings,
+        linux::provider::Needs {
+            scaleway: scaleway.clone(),
+            call_timeout: config.attempt_timeout,
+            services: services.clone(),
+            metrics: &metrics,
+            hosts: linux_hosts,
+        },
+    );
     let registry = Registry::default();
     let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
@@ -216,7 +245,7 @@ fn build(
             budget,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
-            concurrency: settings.concurrency,
+            concurrency,
         },
     );
     let claims_check = manager.health().check("claims");
@@ -227,11 +256,24 @@ fn build(
         task("bootstrap-pool", move |stop| pool.run(stop)),
         task("orphan-report", move |stop| report.run(stop)),
     ];
+    components.extend(linux);
     // These write; a dry run goes without.
     if let (Some(companions), Effects::Real) = (companions, settings.effects) {
-        components.extend(companions.components(manager, settings));
+        components.extend(companions.components(manager, settings, requests));
     }
     Ok(components)
+}
+
+/// Machines at once: as wanted, or as many as calls can be made for.
+fn concurrency(settings: &Settings, config: &Config) -> u16 {
+    let (wanted, most) = (settings.concurrency, settings.rules.most_at_once(config.rate));
+    if wanted > most {
+        warn!(
+            wanted,
+            most, "--machine-max-concurrent-reconciles is more than --scaleway-calls-per-second can serve"
+        );
+    }
+    wanted.min(most)
 }
 
 /// Who puts orphans back into the default pool, if the flags want that.
@@ -259,7 +301,7 @@ fn reclaimer(
 }
 
 /// A component that cannot fail.
-fn task<F, Fut>(name: &str, run: F) -> Component
+pub(crate) fn task<F, Fut>(name: &str, run: F) -> Component
 where
     F: FnOnce(tokio_util::sync::CancellationToken) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::values::{PoolPrefix, ServerId};
 use russet_controller::runner::Handle;
+use russet_controller::scope::Namespaced;
 
 /// Namespace and name of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,16 +38,28 @@ pub struct Ties {
 #[derive(Clone, Debug, Default)]
 pub struct Registry(Arc<Inner>);
 
-#[derive(Debug, Default)]
+/// Wakes a machine.
+type Wake = Box<dyn Fn(&Key) + Send + Sync>;
+
+#[derive(Default)]
 struct Inner {
     machines: Mutex<BTreeMap<Key, Ties>>,
-    handle: OnceLock<Handle<ScalewayAppleSiliconMachine>>,
+    wake: OnceLock<Wake>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("machines", &self.machines)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Registry {
     /// From now on machines can be woken. Only the first handle counts.
-    pub fn connect(&self, handle: Handle<ScalewayAppleSiliconMachine>) {
-        let _ = self.0.handle.set(handle);
+    pub fn connect<K: Namespaced>(&self, handle: Handle<K>) {
+        let wake = move |key: &Key| handle.request(&key.namespace, &key.name);
+        let _ = self.0.wake.set(Box::new(wake));
     }
 
     /// Notes what a machine depends on.
@@ -90,8 +102,8 @@ impl Registry {
 
     /// Has a machine looked at soon.
     pub fn wake(&self, key: &Key) {
-        if let Some(handle) = self.0.handle.get() {
-            handle.request(&key.namespace, &key.name);
+        if let Some(wake) = self.0.wake.get() {
+            wake(key);
         }
     }
 

@@ -18,13 +18,13 @@
 //!    further host. Those that failed are still retried: when they heal the rollout goes on by itself.
 //! 4. Until so many hosts run a configuration ([`Policy::canary`]) and have been ready with it for a while ([`Policy::soak`]), no
 //!    other gets it. A canary that fails does not hold its place: the next host is tried, and rule 3 ends a series.
-//! 5. A host with running runner Pods is updated when they are done, or when it was waited for long enough
-//!    ([`Policy::busy_patience`]).
+//! 5. A host on which Pods run is updated when they are done, or when it was waited for long enough
+//!    ([`Policy::busy_patience`]), counted from when its turn came. Pods that are on every host do not count.
 //! 6. No more hosts are out of service than [`Policy::max_unavailable`]. A host that is out of service anyway costs nothing.
 //!
 //! Canaries are counted per configuration, because a machine with a `hostCPU` of its own has a hash of its own; the other two
-//! limits hold for the fleet. Nothing is remembered between two plans: everything follows from the status of the machines,
-//! so a restart or a change of leader changes nothing.
+//! limits hold for the fleet. Nothing is remembered between two plans but since when a busy host is waited for: everything else
+//! follows from the status of the machines, so a restart or a change of leader changes nothing, unless that wait begins anew.
 //!
 //! # How to use it
 //! ```text
@@ -50,7 +50,7 @@ mod property;
 mod verdict;
 
 pub use args::RolloutArgs;
-pub use host::{Facts, Host};
+pub use host::{Facts, Host, Work};
 pub use marks::{Marks, failed, marks, succeeded};
 pub use plan::{Plan, plan};
 pub use policy::{BadShare, Policy, Share};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use russet_scaleway::Rate;
+
 /// The times the protocol is built on, and how patient a bootstrap is.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -53,6 +55,14 @@ impl Rules {
     /// Differences between the clocks of two replicas that are reckoned with.
     pub const SKEW: Duration = Duration::from_secs(5);
 
+    /// How many machines may be worked on at once at this rate of calls. Each may wait for a call, and one that stands in the queue for
+    /// longer than [`Rules::send_within`] is not made any more: with too many of them none ever would be.
+    pub fn most_at_once(&self, rate: Rate) -> u16 {
+        let half = self.send_within.as_nanos() / 2;
+        let calls = half / rate.interval.as_nanos().max(1);
+        u16::try_from(calls).unwrap_or(u16::MAX).max(1)
+    }
+
     /// Checks the times against the client's time-out for one exchange.
     pub fn check(&self, call_timeout: Duration) -> Result<(), TooTight> {
         if self.send_within + call_timeout + Self::SKEW <= self.flight {
@@ -73,6 +83,25 @@ mod tests {
     #[test]
     fn the_default_times_fit_the_default_client() {
         Rules::default().check(Duration::from_secs(20)).unwrap();
+    }
+
+    /// With 10 calls a second and more than 100 workers, each call stood in the queue for more than the 10 seconds after which it is
+    /// given up, was written down again, and stood at its end again: nothing was ever adopted.
+    #[test]
+    fn no_more_machines_are_worked_on_than_the_queue_of_calls_can_bear() {
+        let rules = Rules::default();
+        let rate = |interval| Rate {
+            interval,
+            ..Rate::default()
+        };
+        assert_eq!(rules.most_at_once(rate(Duration::from_millis(100))), 50);
+        assert_eq!(rules.most_at_once(rate(Duration::from_millis(1))), 5000);
+        assert_eq!(
+            rules.most_at_once(rate(Duration::from_mins(1))),
+            1,
+            "somebody has to work"
+        );
+        assert_eq!(rules.most_at_once(rate(Duration::ZERO)), u16::MAX);
     }
 
     #[test]

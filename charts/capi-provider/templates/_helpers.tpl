@@ -77,6 +77,17 @@ cluster.x-k8s.io/provider: infrastructure-scaleway-applesilicon
 {{- $fleets | toJson -}}
 {{- end -}}
 
+{{- define "capi-provider.kuraFleet" -}}
+{{- default (printf "%s-kura-fleet" .Release.Name | trunc 50 | trimSuffix "-") .Values.kuraFleet.name -}}
+{{- end -}}
+
+{{- /* Volumes on the disks of cache nodes are made by a provisioner of our own; empty if not. */ -}}
+{{- define "capi-provider.localPath" -}}
+{{- if and .Values.kuraFleet.enabled .Values.localPath.enabled -}}
+{{- printf "%s-local-path" (include "capi-provider.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* What the schema cannot say. */ -}}
 {{- define "capi-provider.check" -}}
 {{- $fleets := include "capi-provider.fleets" . | fromJson -}}
@@ -104,6 +115,25 @@ cluster.x-k8s.io/provider: infrastructure-scaleway-applesilicon
 {{- end -}}
 {{- if not $fleet.ghActionsRunner.ghRunnerVersion -}}
 {{- fail (printf "fleets.%s.ghActionsRunner.ghRunnerVersion is empty: say which version of the runner to install, for example 2.330.0" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.kuraFleet -}}
+{{- if .enabled -}}
+{{- if not $.Values.cluster.enabled -}}
+{{- fail "kuraFleet.enabled is true and cluster.enabled is false: a fleet needs its Cluster, set cluster.enabled=true" -}}
+{{- end -}}
+{{- if hasKey $names (include "capi-provider.kuraFleet" $) -}}
+{{- fail (printf "kuraFleet and fleets.%s both have the name %s: give one of them another name" (get $names (include "capi-provider.kuraFleet" $)) (include "capi-provider.kuraFleet" $)) -}}
+{{- end -}}
+{{- if not (regexMatch "^v[0-9]+\\.[0-9]+\\.[0-9]+([-+][0-9A-Za-z.+-]+)?$" .kubernetesVersion) -}}
+{{- fail (printf "kuraFleet.kubernetesVersion is %q: write v and the full version that its kubelets report, for example v1.35.4; Cluster API compares them to the letter" .kubernetesVersion) -}}
+{{- end -}}
+{{- if and .machine.privateNetworkCIDR (not .machine.privateNetworkName) -}}
+{{- fail "kuraFleet.machine.privateNetworkCIDR is set and kuraFleet.machine.privateNetworkName is empty: say how the Private Network is called" -}}
+{{- end -}}
+{{- if and (eq .machine.kind "instance") .machine.adoptNamePrefix -}}
+{{- fail "kuraFleet.machine.adoptNamePrefix is set and kuraFleet.machine.kind is instance: Instances are made, never taken" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -84,9 +84,6 @@ pub struct ScalewayAppleSiliconMachineSpec {
     /// Not used: every host runs the tart-kubelet that belongs to the provider. Kept for older objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet_version: Option<String>,
-    /// Not used: virtual machines get their addresses from macOS. Kept for older objects.
-    #[serde(rename = "podCIDR", default, skip_serializing_if = "Option::is_none")]
-    pub pod_cidr: Option<String>,
 }
 
 impl ScalewayAppleSiliconMachineSpec {

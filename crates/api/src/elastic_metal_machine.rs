@@ -167,6 +167,9 @@ pub struct ScalewayElasticMetalMachineStatus {
     /// This server was already rebooted once because setting it up kept failing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_reboot_issued: Option<bool>,
+    /// Hash of the kubelet configuration that was last handed to the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet_config_hash: Option<String>,
     /// Steps of setting up the server, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

@@ -152,9 +152,6 @@ pub struct KuraInstanceSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::open_items)]
     pub extra_env: Vec<EnvVar>,
-    /// Not used. Kept for older objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extension_script: Option<String>,
 }
 
 /// The list has a bound only because the API server must be able to estimate the cost of checking its entries.
@@ -295,9 +292,6 @@ pub struct KuraInstanceStatus {
     /// Port on that node, under the name the first releases used.
     #[serde(rename = "nodePortHTTP", default, skip_serializing_if = "Option::is_none")]
     pub node_port_http: Option<i32>,
-    /// gRPC port on that node, in the first releases.
-    #[serde(rename = "nodePortGRPC", default, skip_serializing_if = "Option::is_none")]
-    pub node_port_grpc: Option<i32>,
     /// Pod that serves clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<String>,

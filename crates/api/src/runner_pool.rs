@@ -184,9 +184,6 @@ pub struct Autoscaling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0), extend("default" = Self::DEFAULT_SCALE_DOWN_COOLDOWN_SECONDS))]
     pub scale_down_cooldown_seconds: Option<i64>,
-    /// Not used: hosts are scaled by their MachineDeployment. Kept for older objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_deployment: Option<MachineDeploymentRef>,
 }
 
 impl Autoscaling {
@@ -215,21 +212,6 @@ impl Autoscaling {
         self.scale_down_cooldown_seconds
             .unwrap_or(Self::DEFAULT_SCALE_DOWN_COOLDOWN_SECONDS)
     }
-}
-
-/// A MachineDeployment in a management cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentRef {
-    /// Its namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_name: Option<String>,
-    /// Its name in the cluster's topology.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment_name: Option<String>,
 }
 
 /// How fast a new image is rolled out.

@@ -387,6 +387,7 @@ mod tests {
             "runc",
             "busybox",
             "cni-plugins",
+            "zsh",
         ] {
             manifest.tool(tool).unwrap();
         }

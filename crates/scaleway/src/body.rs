@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
-use russet_telemetry::Scrubber;
 use serde::Deserialize;
+use serde_json::Value;
 
+use crate::censor::Censor;
 use crate::error::{BadArgument, Denied, Keeper, Kind, Quota};
 use crate::retry::rate_limit_wait;
-
-/// Longest text of Scaleway's that is kept.
-const MAX_TEXT: usize = 300;
+use crate::wire::null_is_default;
 
 /// The union of all error bodies of the API. Everything is optional: proxies in front of it answer as well.
 #[derive(Debug, Default, Deserialize)]
@@ -28,9 +27,10 @@ struct ErrorBody {
     method: Option<String>,
     reason: Option<String>,
     reset_seconds: Option<f64>,
+    #[serde(deserialize_with = "null_is_default")]
     details: Vec<Detail>,
-    /// The old Instance API.
-    fields: std::collections::BTreeMap<String, Vec<String>>,
+    /// The old Instance API: texts by field, and trees of those where a field has fields of its own.
+    fields: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,9 +46,9 @@ struct Detail {
 }
 
 /// The kind of a refusal, from the type in the body if there is one, else from the status.
-pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> Kind {
+pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: &[u8], censor: &Censor<'_>) -> Kind {
     let body: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
-    let text = |value: &Option<String>| clean(value.as_deref().unwrap_or_default(), scrubber);
+    let text = |value: &Option<String>| censor.clean(value.as_deref().unwrap_or_default());
     let resource = text(&body.resource);
     let id = text(&body.resource_id);
     match (body.type_.as_deref().unwrap_or_default(), status) {
@@ -75,17 +75,19 @@ pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &
                 })
                 .collect(),
         },
-        ("invalid_request_error", _) => Kind::InvalidArguments {
-            details: body
-                .fields
-                .iter()
-                .map(|(name, help)| BadArgument {
-                    name: clean(name, scrubber),
-                    reason: "constraint".to_owned(),
-                    help: clean(&help.join(", "), scrubber),
-                })
-                .collect(),
-        },
+        ("invalid_request_error", _) => {
+            let mut details = Vec::new();
+            fields("", &body.fields, censor, &mut details);
+            if details.is_empty() {
+                // Where no field is at fault it is the state of the thing: "server should be running".
+                Kind::PreconditionFailed {
+                    precondition: text(&body.message),
+                    help: text(&body.help_message),
+                }
+            } else {
+                Kind::InvalidArguments { details }
+            }
+        }
         ("quotas_exceeded", _) => Kind::QuotaExceeded {
             quotas: body
                 .details
@@ -139,14 +141,33 @@ pub(crate) fn refusal(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &
     }
 }
 
-/// Text of the API, without our key and not too long.
-pub(crate) fn clean(text: &str, scrubber: &Scrubber) -> String {
-    scrubber
-        .scrub(text)
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_TEXT)
-        .collect()
+/// The complaints of the old Instance API, `volumes.0.size` for a field of a field.
+fn fields(path: &str, value: &Value, censor: &Censor<'_>, details: &mut Vec<BadArgument>) {
+    match value {
+        Value::Object(children) => {
+            for (name, child) in children {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                fields(&path, child, censor, details);
+            }
+        }
+        Value::Null => {}
+        told => {
+            let help = match told {
+                Value::String(text) => text.clone(),
+                Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+                _ => String::new(),
+            };
+            details.push(BadArgument {
+                name: censor.clean(path),
+                reason: "constraint".to_owned(),
+                help: censor.clean(&help),
+            });
+        }
+    }
 }
 
 /// The wait a `Retry-After` asks for. A date is measured against the `Date` of the same answer, so that it does not matter
@@ -165,12 +186,16 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use reqwest::header::HeaderValue;
-    use russet_telemetry::Secret;
+    use russet_telemetry::{Scrubber, Secret};
 
     use super::*;
 
+    fn told(status: u16, headers: &HeaderMap, body: &str, scrubber: &Scrubber) -> Kind {
+        refusal(status, headers, body.as_bytes(), &Censor { scrubber, sent: &[] })
+    }
+
     fn of(status: u16, body: &str) -> Kind {
-        refusal(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::new())
+        told(status, &HeaderMap::new(), body, &Scrubber::new())
     }
 
     #[expect(clippy::too_many_lines, reason = "one table, one row per type of error")]
@@ -290,6 +315,32 @@ mod tests {
         }
     }
 
+    /// Complaints about a field of a field once made the whole body unreadable, and nobody was told what was wrong.
+    #[test]
+    fn the_old_instance_api_complains_about_fields_of_fields() {
+        let kind = of(
+            400,
+            r#"{"type":"invalid_request_error","fields":{"image":"unknown","volumes":{"0":{"size":["too small","too odd"]}},"name":null}}"#,
+        );
+        let Kind::InvalidArguments { details } = kind else {
+            panic!("{kind:?}")
+        };
+        let told: Vec<_> = details.iter().map(|d| (d.name.as_str(), d.help.as_str())).collect();
+        assert_eq!(told, [("image", "unknown"), ("volumes.0.size", "too small, too odd")]);
+    }
+
+    #[test]
+    fn the_old_instance_api_means_the_state_when_it_names_no_field() {
+        for fields in ["", r#","fields":null"#, r#","fields":{}"#] {
+            let body = format!(r#"{{"type":"invalid_request_error","message":"server should be running"{fields}}}"#);
+            let wanted = Kind::PreconditionFailed {
+                precondition: "server should be running".into(),
+                help: String::new(),
+            };
+            assert_eq!(of(400, &body), wanted);
+        }
+    }
+
     #[test]
     fn a_status_without_a_body_is_understood() {
         assert!(matches!(of(401, ""), Kind::Unauthenticated { .. }));
@@ -306,7 +357,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             retry.map(|value| headers.insert(RETRY_AFTER, HeaderValue::from_static(value)));
             date.map(|value| headers.insert(DATE, HeaderValue::from_static(value)));
-            match refusal(429, &headers, body.as_bytes(), &Scrubber::new()) {
+            match told(429, &headers, body, &Scrubber::new()) {
                 Kind::RateLimited { after, .. } => after.as_secs(),
                 other => panic!("{other:?}"),
             }
@@ -326,10 +377,10 @@ mod tests {
     #[test]
     fn a_key_repeated_by_the_api_is_not_repeated_by_us() {
         let scrubber = Scrubber::new().with(&Secret::from("canary-key"));
-        let kind = refusal(
+        let kind = told(
             401,
             &HeaderMap::new(),
-            br#"{"message":"token canary-key is unknown"}"#,
+            r#"{"message":"token canary-key is unknown"}"#,
             &scrubber,
         );
         let Kind::Unauthenticated { reason } = kind else {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use reqwest::Method;
+use russet_telemetry::Secret;
 
 /// What happens if a call is sent twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,11 +40,31 @@ impl Endpoint {
         }
     }
 
+    /// Says what would happen, by a method that usually changes things.
+    pub(crate) const fn judge(name: &'static str, method: Method, permission: &'static str) -> Self {
+        Self {
+            name,
+            method,
+            effect: Effect::Read,
+            permission,
+        }
+    }
+
     pub(crate) const fn once(name: &'static str, method: Method, permission: &'static str) -> Self {
         Self {
             name,
             method,
             effect: Effect::Once,
+            permission,
+        }
+    }
+
+    /// Sets one thing that nobody else sets otherwise.
+    pub(crate) const fn set(name: &'static str, method: Method, permission: &'static str) -> Self {
+        Self {
+            name,
+            method,
+            effect: Effect::Repeatable,
             permission,
         }
     }
@@ -64,13 +85,27 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// What a call carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// JSON that anybody may read.
+    Json(serde_json::Value),
+    /// Something that holds secrets.
+    Sealed {
+        content_type: &'static str,
+        text: Secret<String>,
+        /// The secrets in it, as they stand in it. A refusal that quotes one of them is not repeated.
+        secrets: Vec<Secret<String>>,
+    },
+}
+
 /// One call of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) endpoint: &'static Endpoint,
     pub(crate) path: String,
     pub(crate) query: Vec<(&'static str, String)>,
-    pub(crate) body: Option<serde_json::Value>,
+    pub(crate) body: Option<Body>,
 }
 
 impl Call {
@@ -89,9 +124,45 @@ impl Call {
         self
     }
 
+    /// Several values of one name, each on its own.
+    #[must_use]
+    pub(crate) fn queries<'a>(self, name: &'static str, values: impl IntoIterator<Item = &'a str>) -> Self {
+        values.into_iter().fold(self, |call, value| call.query(name, value))
+    }
+
     #[must_use]
     pub(crate) fn body(mut self, body: serde_json::Value) -> Self {
-        self.body = Some(body);
+        self.body = Some(Body::Json(body));
         self
+    }
+
+    /// JSON that holds these secrets.
+    #[must_use]
+    pub(crate) fn sealed_body(mut self, body: &serde_json::Value, secrets: Vec<Secret<String>>) -> Self {
+        self.body = Some(Body::Sealed {
+            content_type: "application/json",
+            text: Secret::new(body.to_string()),
+            secrets,
+        });
+        self
+    }
+
+    /// Plain text that is itself a secret.
+    #[must_use]
+    pub(crate) fn sealed_text(mut self, text: Secret<String>) -> Self {
+        self.body = Some(Body::Sealed {
+            content_type: "text/plain",
+            secrets: vec![text.clone()],
+            text,
+        });
+        self
+    }
+
+    /// The secrets this call carries.
+    pub(crate) fn secrets(&self) -> &[Secret<String>] {
+        match &self.body {
+            Some(Body::Sealed { secrets, .. }) => secrets,
+            _ => &[],
+        }
     }
 }

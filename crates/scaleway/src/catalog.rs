@@ -6,6 +6,7 @@ use serde::Deserialize;
 use crate::call::{Call, Endpoint};
 use crate::client::Client;
 use crate::error::Error;
+use crate::money::Money;
 use crate::pages::{Page, Row};
 use crate::wire::null_is_default;
 
@@ -38,16 +39,6 @@ struct Product {
 struct Price {
     #[serde(default)]
     retail_price: Option<Money>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Money {
-    #[serde(default, deserialize_with = "null_is_default")]
-    currency_code: String,
-    #[serde(default)]
-    units: u32,
-    #[serde(default)]
-    nanos: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,11 +84,11 @@ impl Row for Product {
 /// The price per hour in euros, if this is a Mac by the hour.
 fn by_the_hour(product: &Product) -> Option<MacPrice> {
     let type_ = &product.properties.as_ref()?.apple_silicon.as_ref()?.server_type;
-    let money = product.price.as_ref()?.retail_price.as_ref()?;
-    let hourly = product.unit_of_measure.as_ref()?.unit == "hour" && money.currency_code == "EUR";
+    let euros_per_hour = product.price.as_ref()?.retail_price.as_ref()?.euros()?;
+    let hourly = product.unit_of_measure.as_ref()?.unit == "hour";
     (hourly && !type_.is_empty()).then(|| MacPrice {
         type_: type_.clone(),
-        euros_per_hour: f64::from(money.units) + f64::from(money.nanos) / 1e9,
+        euros_per_hour,
     })
 }
 

@@ -1,27 +1,31 @@
 //! One exchange after the other, until there is an answer or no sense in asking.
 
+mod lists;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Url, redirect};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url, redirect};
 use russet_telemetry::Scrubber;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
-use crate::body::{clean, refusal};
-use crate::call::{Call, Effect};
+use crate::body::refusal;
+use crate::call::{Body, Call, Effect};
+use crate::censor::{Censor, clean};
 use crate::clock::{Chance, Clock, SystemChance, SystemClock};
 use crate::config::{Config, Invalid, Proxy};
 use crate::error::{EffectKnown, Error, Keeper, Kind};
 use crate::ids::ProjectId;
 use crate::limiter::{Limiter, Limiters};
 use crate::observer::{Deaf, Exchange, Observer, Outcome};
-use crate::pages::{Next as NextPage, Page, Row, Sweeps};
 use crate::retry::{self, Next, Trouble};
 
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Where the Instance API says how many rows a list has.
+const TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
 
 /// Longest answer read. A page of a hundred servers is a twentieth of it.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -72,6 +76,8 @@ struct Inner {
 struct Answer {
     status: u16,
     request_id: Option<String>,
+    /// How many rows the list has, where a header says so.
+    counted: Option<u64>,
     body: Vec<u8>,
 }
 
@@ -123,54 +129,12 @@ impl Client {
     /// A call whose answer has a body.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let answer = self.perform(&call).await?;
-        serde_json::from_slice(&answer.body).map_err(|e| {
-            // The text of the error names fields and positions, never values of ours; passwords are plain strings to it.
-            let message = format!(
-                "line {} column {} of the body cannot be read as expected",
-                e.line(),
-                e.column()
-            );
-            let kind = match call.endpoint.effect {
-                Effect::Read => Kind::Unexpected {
-                    status: answer.status,
-                    message,
-                },
-                Effect::Repeatable | Effect::Once => Kind::Unknown {
-                    effect: EffectKnown::Happened,
-                    status: Some(answer.status),
-                    message,
-                },
-            };
-            error(&call, kind, answer.request_id)
-        })
+        read(&call, &answer).map_err(|kind| error(&call, kind, answer.request_id))
     }
 
     /// A call whose answer says nothing but yes.
     pub(crate) async fn send(&self, call: Call) -> Result<(), Error> {
         self.perform(&call).await.map(drop)
-    }
-
-    /// A whole list; see [`crate::pages`].
-    pub(crate) async fn list<P, T>(&self, call: Call) -> Result<Vec<T>, Error>
-    where
-        P: DeserializeOwned + Into<Page<T>>,
-        T: Row,
-    {
-        let mut sweeps = Sweeps::default();
-        let mut page = 1;
-        loop {
-            let size = self.0.page_size.to_string();
-            let read = call.clone().query("page", page.to_string()).query("page_size", size);
-            match sweeps.accept(self.fetch::<P>(read).await?.into()) {
-                NextPage::Read(next) => page = next,
-                NextPage::ReadAgain => {
-                    self.0.context.observer.list_shifted(call.endpoint);
-                    page = 1;
-                }
-                NextPage::Done(rows) => return Ok(rows),
-                NextPage::Restless { sweeps } => return Err(error(&call, Kind::ListRestless { sweeps }, None)),
-            }
-        }
     }
 
     async fn perform(&self, call: &Call) -> Result<Answer, Error> {
@@ -220,11 +184,12 @@ impl Client {
             if let Trouble::RateLimited(wait) = failure.trouble {
                 inner.limiter.close_for(retry::rate_limit_wait(wait));
             }
-            if in_doubt && call.endpoint.effect == Effect::Repeatable && matches!(failure.kind, Kind::NotFound { .. }) {
+            if in_doubt && call.endpoint.method == Method::DELETE && matches!(failure.kind, Kind::NotFound { .. }) {
                 tracing::debug!("an earlier try of this call had its effect");
                 return Ok(Answer {
                     status: 204,
                     request_id: failure.request_id,
+                    counted: None,
                     body: Vec::new(),
                 });
             }
@@ -259,10 +224,14 @@ impl Client {
         if !call.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&call.query);
         }
-        let mut request = inner.http.request(call.endpoint.method.clone(), url);
-        if let Some(body) = &call.body {
-            request = request.json(body);
-        }
+        let request = inner.http.request(call.endpoint.method.clone(), url);
+        let request = match &call.body {
+            None => request,
+            Some(Body::Json(body)) => request.json(body),
+            Some(Body::Sealed { content_type, text, .. }) => {
+                request.header(CONTENT_TYPE, *content_type).body(text.expose().clone())
+            }
+        };
         let mut response = request.send().await.map_err(|e| self.broken(&e))?;
         let status = response.status();
         let headers = response.headers().clone();
@@ -290,10 +259,17 @@ impl Client {
             return Ok(Answer {
                 status: status.as_u16(),
                 request_id,
+                counted: headers
+                    .get(TOTAL_COUNT)
+                    .and_then(|count| count.to_str().ok()?.trim().parse().ok()),
                 body,
             });
         }
-        let kind = refusal(status.as_u16(), &headers, &body, &inner.scrubber);
+        let censor = Censor {
+            scrubber: &inner.scrubber,
+            sent: call.secrets(),
+        };
+        let kind = refusal(status.as_u16(), &headers, &body, &censor);
         let (trouble, outcome) = match &kind {
             Kind::RateLimited { after, .. } => (Trouble::RateLimited(Some(*after)), Outcome::RateLimited),
             Kind::Unavailable { .. } => (Trouble::NoAnswer, Outcome::ServerError),
@@ -360,6 +336,29 @@ impl Client {
             queued,
         });
     }
+}
+
+/// The body of an answer.
+fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Kind> {
+    serde_json::from_slice(&answer.body).map_err(|e| {
+        // The text of the error names fields and positions, never values of ours; passwords are plain strings to it.
+        let message = format!(
+            "line {} column {} of the body cannot be read as expected",
+            e.line(),
+            e.column()
+        );
+        match call.endpoint.effect {
+            Effect::Read => Kind::Unexpected {
+                status: answer.status,
+                message,
+            },
+            Effect::Repeatable | Effect::Once => Kind::Unknown {
+                effect: EffectKnown::Happened,
+                status: Some(answer.status),
+                message,
+            },
+        }
+    })
 }
 
 /// What the caller is told. Unless an answer says so, nothing is certain about a call with an effect that was sent.

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::call::Endpoint;
+
 /// A call that did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -116,6 +118,16 @@ pub enum Kind {
 }
 
 impl Error {
+    /// An error that no answer told.
+    pub(crate) fn of(endpoint: &Endpoint, kind: Kind) -> Self {
+        Self {
+            endpoint: endpoint.name,
+            permission: endpoint.permission,
+            kind,
+            request_id: None,
+        }
+    }
+
     /// One CamelCase word for conditions, events and metrics.
     pub fn reason(&self) -> &'static str {
         match &self.kind {

@@ -72,7 +72,7 @@ id! {
     PrivateNetworkId: "private network id"
 }
 id! {
-    /// An operating system image of a Mac.
+    /// An operating system image of a Mac or an Elastic Metal server.
     OsId: "OS id"
 }
 id! {
@@ -86,6 +86,30 @@ id! {
 id! {
     /// A connectivity diagnostic of a Mac.
     DiagnosticId: "diagnostic id"
+}
+id! {
+    /// An image an Instance starts from.
+    ImageId: "image id"
+}
+id! {
+    /// A volume, of the Instance or of the Block product.
+    VolumeId: "volume id"
+}
+id! {
+    /// A network interface of an Instance on a Private Network.
+    PrivateNicId: "private NIC id"
+}
+id! {
+    /// A public address of the Instance product.
+    PublicIpId: "public IP id"
+}
+id! {
+    /// An offer of Elastic Metal: hardware and how it is paid for.
+    OfferId: "offer id"
+}
+id! {
+    /// An option of an Elastic Metal server.
+    OptionId: "option id"
 }
 
 #[cfg(test)]

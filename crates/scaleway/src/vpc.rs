@@ -1,4 +1,4 @@
-//! VPC: Private Networks.
+//! VPC: Private Networks. They belong to a region and reach all its zones: [`russet_api::values::Zone::region`] says which.
 
 use reqwest::Method;
 use russet_api::values::{CidrBlock, Region};
@@ -14,6 +14,7 @@ use crate::wire::null_is_default;
 
 const PERMISSION: &str = "PrivateNetworksFullAccess";
 static LIST: Endpoint = Endpoint::read("vpc.list_private_networks", PERMISSION);
+static GET: Endpoint = Endpoint::read("vpc.get_private_network", PERMISSION);
 static CREATE: Endpoint = Endpoint::once("vpc.create_private_network", Method::POST, PERMISSION);
 
 /// A Private Network.
@@ -71,17 +72,20 @@ impl Client {
         let mut found = self.list::<Networks, _>(call).await?;
         found.retain(|network| network.name == name && network.project_id == *self.project());
         if found.len() > 1 {
-            return Err(Error {
-                endpoint: LIST.name,
-                permission: PERMISSION,
-                kind: Kind::Ambiguous {
-                    name: name.to_owned(),
-                    ids: found.into_iter().map(|network| network.id.into()).collect(),
-                },
-                request_id: None,
-            });
+            let ids = found.into_iter().map(|network| network.id.into()).collect();
+            let name = name.to_owned();
+            return Err(Error::of(&LIST, Kind::Ambiguous { name, ids }));
         }
         Ok(found.pop())
+    }
+
+    /// One Private Network. It may belong to another project: look at `project_id`.
+    pub async fn private_network(&self, region: &Region, id: &PrivateNetworkId) -> Result<PrivateNetwork, Error> {
+        self.fetch(Call::new(
+            &GET,
+            format!("/vpc/v2/regions/{region}/private-networks/{id}"),
+        ))
+        .await
     }
 
     /// Makes a Private Network in the project.

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::mac_address::MacAddress;
+
 /// Declares an enum of words of the API. A word we do not know is kept, because Scaleway adds states without notice and
 /// one new word must not make a whole list unreadable.
 macro_rules! words {
@@ -47,6 +49,57 @@ macro_rules! words {
     };
 }
 
+/// Declares the answer of a list: its rows, and how many there are in all.
+macro_rules! listing {
+    ($name:ident { $field:ident: $row:ty }) => {
+        #[derive(serde::Deserialize)]
+        struct $name {
+            #[serde(default, deserialize_with = "crate::wire::null_is_default")]
+            $field: Vec<$row>,
+            total_count: u64,
+        }
+
+        impl From<$name> for crate::pages::Page<$row> {
+            fn from(page: $name) -> Self {
+                Self {
+                    rows: page.$field,
+                    total: page.total_count,
+                }
+            }
+        }
+    };
+}
+
+/// Declares the answer of a list of the Instance API, which counts in a header.
+macro_rules! counted_listing {
+    ($name:ident { $field:ident: $row:ty }) => {
+        #[derive(serde::Deserialize)]
+        struct $name {
+            #[serde(default, deserialize_with = "crate::wire::null_is_default")]
+            $field: Vec<$row>,
+        }
+
+        impl From<$name> for Vec<$row> {
+            fn from(page: $name) -> Self {
+                page.$field
+            }
+        }
+    };
+}
+
+/// Says which field of a row is its id.
+macro_rules! row {
+    ($($row:ty),+ $(,)?) => {
+        $(
+            impl crate::pages::Row for $row {
+                fn id(&self) -> &str {
+                    self.id.as_str()
+                }
+            }
+        )+
+    };
+}
+
 /// An address, or nothing for null and for the empty text, which Scaleway sends while a host has none.
 pub(crate) fn optional_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     let text: Option<String> = Option::deserialize(deserializer)?;
@@ -54,6 +107,13 @@ pub(crate) fn optional_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(serde::de::Error::custom),
     }
+}
+
+/// A hardware address, or nothing for null and for the empty text, which an interface has while it is set up. Two interfaces
+/// without one must not look alike.
+pub(crate) fn optional_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddress>, D::Error> {
+    let text: Option<String> = Option::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()).map(MacAddress::from))
 }
 
 /// The default for null: Scaleway sends null for an empty list now and then.

@@ -1,17 +1,15 @@
 //! A Role named Nodes, which are in no namespace: it granted nothing, and the controller was refused.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
 use russet_cluster::kubeconfig;
 
 use super::{Narrator, Play, Scenario, Stage};
-use crate::cluster::{TestCluster, tools};
-use crate::fleet::{Fleet, Yard};
+use crate::cluster::TestCluster;
+use crate::fleet::{Fleet, chart};
 use crate::identity::rule;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -22,9 +20,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play: Play::Bare(run),
 };
 
-const RELEASE_NAMESPACE: &str = "russet";
-const ACCOUNT: &str = "macs-capi-provider";
-
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
         let Stage { world: fleet, narrator } = stage;
@@ -32,14 +27,8 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
 
         narrator.step("install charts/capi-provider with Helm, and run the provider as its ServiceAccount");
         let yard = fleet.yard("rights", 1).await?;
-        install(&yard).await?;
-        let dest = fleet.cluster.dir().join("chart.kubeconfig");
-        let control_plane = fleet.cluster.control_plane();
-        kubeconfig::for_service_account(yard.client.clone(), control_plane, RELEASE_NAMESPACE, ACCOUNT, &dest).await?;
-        let secrets = format!("--secrets-namespace={RELEASE_NAMESPACE}");
-        let lease = format!("--leader-election-namespace={RELEASE_NAMESPACE}");
-        let args = ["--leader-elect=true", &lease, &secrets];
-        fleet.start_provider(&dest, &args).await?;
+        let here = format!("provider.fleetNamespaces={{{}}}", yard.namespace);
+        fleet.start_under_chart(&[&here]).await?;
 
         narrator.step("adopt a Mac, and give it back");
         yard.running(1).await?;
@@ -49,7 +38,7 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         yard.available("macos", 0).await?;
         narrator.holds("it is wiped and back in the pool");
 
-        let user = format!("system:serviceaccount:{RELEASE_NAMESPACE}:{ACCOUNT}");
+        let user = chart::user();
         let audit = fleet.cluster.audit()?;
         let asked = audit.of_user(&user)?;
         ensure!(
@@ -87,39 +76,4 @@ async fn naive(narrator: &mut dyn Narrator, cluster: &TestCluster) -> Result<()>
         }
         other => anyhow::bail!("the staged fault did not bite: {other:?}"),
     }
-}
-
-/// The chart with rights for a yard; no Pod could run here, so none is asked for.
-async fn install(yard: &Yard<'_>) -> Result<()> {
-    let namespace = Namespace {
-        metadata: ObjectMeta {
-            name: Some(RELEASE_NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
-    Api::<Namespace>::all(yard.client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await?;
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/capi-provider");
-    let home = tempfile::tempdir()?;
-    let output = tokio::process::Command::new(tools(&["helm"]).await?.path("helm")?)
-        .args(["upgrade", "--install", "macs"])
-        .arg(chart)
-        .args([
-            "--namespace",
-            RELEASE_NAMESPACE,
-            "--set",
-            "replicas=0,cluster.enabled=true",
-        ])
-        .args(["--set", &format!("provider.fleetNamespaces={{{}}}", yard.namespace)])
-        .arg("--kubeconfig")
-        .arg(yard.fleet.cluster.control_plane().admin_kubeconfig())
-        .env("HOME", home.path())
-        .output()
-        .await
-        .context("failed to start helm")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "helm failed: {said}");
-    Ok(())
 }

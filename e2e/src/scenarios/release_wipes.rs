@@ -3,13 +3,13 @@
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use russet_sim_scaleway::{Act, Fault, Status};
+use russet_sim_scaleway::{Act, Factor, Fault, Id, Status};
 use serde_json::{Value, json};
 
 use super::raw::Raw;
 use super::{Play, Scenario, Stage};
-use crate::fleet::Fleet;
-use crate::wait::PATIENCE;
+use crate::fleet::{self, Fleet};
+use crate::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "release-wipes-a-live-host",
@@ -58,41 +58,87 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
 
 async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     let Stage { world: fleet, narrator } = stage;
-    narrator.step("two machines compete for one mini; the first is deleted while the reinstallation is refused twice, and then done without an answer");
+    narrator.step("two machines compete for one mini; the first is deleted while the reinstallation fails twice, and is then done without an answer");
     let handle = fleet.sim.handle();
     let yard = fleet.yard("ours", 1).await?;
     yard.running(1).await?;
+    let first = yard
+        .all_macs()
+        .await?
+        .into_iter()
+        .next()
+        .and_then(|mac| mac.metadata.uid);
     let server = yard.minis().into_iter().next().context("there is no mini")?;
     let reinstall = "/apple-silicon/v1alpha1/zones/*/servers/*/reinstall";
-    let refused = Act::TooManyRequests { retry_after: 1 };
-    handle.inject(Fault::new("POST", reinstall, refused).times(2));
+    handle.inject(Fault::new("POST", reinstall, Act::Status(502)).times(2));
     handle.inject(Fault::new("POST", reinstall, Act::Status(502)).skip(2).after_effect());
     let generation = handle.host(&server).context("the mini is gone")?.generation;
+    let before = changes(fleet, &server).len();
     yard.template("next", json!({"hostCPU": 4})).await?;
     yard.deployment("next", "next", 1).await?;
+    // A wipe takes as long as a real one until it was seen to run.
+    handle.set_clock_factor(Factor::REAL);
     yard.scale("macos", 0).await?;
-    // An answer that was lost is waited for until it can no longer arrive.
+    let held = wait::until("the wipe to be seen", PATIENCE * 4, || async {
+        let macs = yard.all_macs().await?;
+        let owner = macs.iter().find(|mac| mac.metadata.deletion_timestamp.is_some());
+        let intent = owner
+            .and_then(|mac| mac.status.clone())
+            .and_then(|status| status.intent);
+        let seen = intent
+            .as_ref()
+            .is_some_and(|intent| intent.parameters.contains_key("wipeSeenAt"));
+        let taken = macs.iter().any(|mac| {
+            let server = mac.status.as_ref().and_then(|status| status.server_id.clone());
+            mac.metadata.uid != first && server.is_some()
+        });
+        Ok(if seen || taken {
+            Look::Done(!taken)
+        } else {
+            Look::not_yet(intent)
+        })
+    })
+    .await?;
+    ensure!(held, "another machine took the mini before it was wiped");
+    let calls = changes(fleet, &server).split_off(before);
+    let wanted = [
+        "PATCH 200",
+        "POST reinstall 502",
+        "POST reinstall 502",
+        "POST reinstall 502",
+    ];
+    ensure!(
+        calls == wanted,
+        "one name, and one wipe that three calls were needed for: {calls:?}"
+    );
+    narrator.holds(
+        "two calls that failed were made again, the one whose answer was lost was not, and nobody else has the mini",
+    );
+    handle.set_clock_factor(fleet::clock()?);
     yard.available_within("macos", 0, PATIENCE * 3).await?;
     yard.available_within("next", 1, PATIENCE * 3).await?;
     let after = handle.host(&server).context("the mini is gone")?.generation;
-    // A wipe that nobody saw run, because its answer was lost, is not believed: it may be done again, while the host is still held.
-    ensure!(after > generation, "it was handed on without a wipe");
-    narrator.holds("the second machine got the mini, and it had been wiped");
+    ensure!(after == generation + 1, "wiped {} times", after - generation);
+    narrator.holds("the second machine got the mini, wiped exactly once");
 
-    let id = server.to_string();
-    let calls: Vec<String> = handle
-        .journal()
-        .iter()
-        .filter(|call| call.path.contains(&id) && call.method != "GET" && call.reached)
-        .map(|call| format!("{} {}", call.method, call.path.rsplit('/').next().unwrap_or_default()))
-        .collect();
-    let is_wipe = |call: &String| call.ends_with("reinstall");
-    let first = calls.iter().position(is_wipe).context("it was never wiped")?;
-    let last = calls.iter().rposition(is_wipe).context("it was never wiped")?;
-    let wipes = calls.get(first..=last).unwrap_or_default();
-    ensure!(wipes.iter().all(is_wipe), "renamed between two wipes: {calls:?}");
-    let renames = calls.iter().skip(last).filter(|call| call.starts_with("PATCH")).count();
-    ensure!(renames >= 2, "wiped after it was in the pool: {calls:?}");
-    narrator.holds("it got its pool name, and then its next owner's, only after the last call that wipes it");
+    // The name of the pool, the marker of a claim, the name of its next owner.
+    let calls = changes(fleet, &server).split_off(before + wanted.len());
+    ensure!(calls == ["PATCH 200", "PATCH 200", "PATCH 200"], "{calls:?}");
+    narrator.holds("it got its pool name, and then its next owner's, only after it was wiped");
     Ok(())
+}
+
+/// What was asked of a mini so far, reads apart.
+fn changes(fleet: &Fleet, server: &Id) -> Vec<String> {
+    let id = server.to_string();
+    let journal = fleet.sim.handle().journal();
+    let changes = journal
+        .iter()
+        .filter(|call| call.path.contains(&id) && call.method != "GET");
+    changes
+        .map(|call| match call.path.rsplit('/').next() {
+            Some("reinstall") => format!("{} reinstall {}", call.method, call.status),
+            _ => format!("{} {}", call.method, call.status),
+        })
+        .collect()
 }

@@ -35,6 +35,18 @@ async fn rule_c1_the_endpoint_of_our_cluster_reaches_the_cluster_of_core() {
 }
 
 #[tokio::test]
+async fn rule_c2_zones_with_minis_are_failure_domains_for_machines_and_not_for_control_planes() {
+    let yard = yard("c2").await;
+    yard.cluster().await.unwrap();
+    let cluster = cluster_until(&yard, "the failure domains", |cluster| {
+        cluster.data["status"]["failureDomains"].is_array()
+    })
+    .await;
+    let wanted = json!([{"name": "fr-par-1", "controlPlane": false}]);
+    assert_eq!(cluster["status"]["failureDomains"], wanted);
+}
+
+#[tokio::test]
 async fn rule_c3_a_provisioned_cluster_is_told_to_core_which_then_lets_machines_be_made() {
     let yard = yard("c3").await;
     yard.cluster().await.unwrap();
@@ -56,6 +68,25 @@ async fn rule_c4_our_ready_condition_is_mirrored_and_the_cluster_becomes_availab
             && is_true(cluster, "Available")
     })
     .await;
+}
+
+/// A template of clusters is for ClusterClass, which we do not offer: a cluster stands for one that exists already. Whoever adds one has
+/// to keep the rule, and to replace this test.
+#[tokio::test]
+async fn rule_c6_there_is_no_template_of_clusters_and_core_makes_no_cluster_from_a_class() {
+    let kinds: Vec<String> = russet_api::all_crds()
+        .into_iter()
+        .map(|crd| crd.spec.names.kind)
+        .collect();
+    assert!(!kinds.iter().any(|kind| kind.ends_with("ClusterTemplate")), "{kinds:?}");
+    let yard = yard("c6").await;
+    let mut cluster = yard.core_cluster();
+    cluster["spec"] = json!({"topology": {"classRef": {"name": "macs"}, "version": "v1.35.4"}});
+    let refused = yard.apply(cluster).await.unwrap_err();
+    assert!(
+        format!("{refused:#}").contains("ClusterTopology feature flag"),
+        "{refused:#}"
+    );
 }
 
 #[tokio::test]

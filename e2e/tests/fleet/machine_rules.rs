@@ -77,6 +77,34 @@ async fn rule_m4_the_zone_is_the_failure_domain() {
 }
 
 #[tokio::test]
+async fn rule_m5_a_mac_is_not_interruptible_and_core_finds_the_field_where_it_looks_for_it() {
+    const LABEL: &str = "cluster.x-k8s.io/interruptible";
+    let yard = yard("m5", 1).await;
+    yard.running(1).await.unwrap();
+    let mac = yard.only_mac().await.unwrap();
+    assert_eq!(mac.status.clone().unwrap().interruptible, None);
+    let node = yard.nodes().get(&mac.name_any()).await.unwrap();
+    assert!(!node.labels().contains_key(LABEL));
+    let interruptible = Patch::Merge(json!({"status": {"interruptible": true}}));
+    yard.macs()
+        .patch_status(&mac.name_any(), &PatchParams::default(), &interruptible)
+        .await
+        .unwrap();
+    wait::until("core to label the Node", PATIENCE, || async {
+        let node = yard.nodes().get(&mac.name_any()).await?;
+        Ok(if node.labels().contains_key(LABEL) {
+            Look::Done(())
+        } else {
+            Look::not_yet(node.labels())
+        })
+    })
+    .await
+    .unwrap();
+    let mac = yard.only_mac().await.unwrap();
+    assert_eq!(mac.status.unwrap().interruptible, Some(true), "we do not take it back");
+}
+
+#[tokio::test]
 async fn rule_m6_our_ready_condition_and_its_message_reach_the_machine() {
     let yard = yard("m6", 0).await;
     yard.cluster().await.unwrap();
@@ -123,6 +151,45 @@ async fn rule_m7_a_problem_that_does_not_go_away_by_itself_is_a_condition_and_no
         .unwrap();
     let status = mac.status.unwrap();
     assert_eq!((status.failure_reason, status.failure_message), (None, None));
+}
+
+#[tokio::test]
+async fn rule_m8_labels_and_timeouts_change_in_place_and_the_host_is_left_alone() {
+    let yard = yard("m8", 1).await;
+    yard.running(1).await.unwrap();
+    let before = yard.only_mac().await.unwrap();
+    let node = before.name_any();
+    let changed = Patch::Merge(json!({"spec": {"template": {
+        "metadata": {"labels": {"node.cluster.x-k8s.io/pool": "other"}, "annotations": {"example.com/note": "new"}},
+        "spec": {"deletion": {"nodeDrainTimeoutSeconds": 33}},
+    }}}));
+    yard.deployments()
+        .patch("macos", &PatchParams::default(), &changed)
+        .await
+        .unwrap();
+    wait::until("the changes to arrive", PATIENCE, || async {
+        let (mac, node) = (yard.only_mac().await?, yard.nodes().get(&node).await?);
+        let machine = yard.machines().get(&mac.name_any()).await?;
+        let seen = (
+            mac.annotations().get("example.com/note").cloned(),
+            node.labels().get("node.cluster.x-k8s.io/pool").cloned(),
+            machine.data["spec"]["deletion"]["nodeDrainTimeoutSeconds"].clone(),
+        );
+        let all = seen == (Some("new".to_owned()), Some("other".to_owned()), json!(33));
+        Ok(if all { Look::Done(()) } else { Look::not_yet(seen) })
+    })
+    .await
+    .unwrap();
+    yard.available("macos", 1).await.unwrap();
+    let after = yard.only_mac().await.unwrap();
+    assert_eq!(after.metadata.uid, before.metadata.uid, "the machine was replaced");
+    let host = |mac: &ScalewayAppleSiliconMachine| mac.status.clone().unwrap().server_id;
+    assert_eq!(host(&after), host(&before));
+    let wipes = format!(
+        "/apple-silicon/v1alpha1/zones/*/servers/{}/reinstall",
+        host(&after).unwrap()
+    );
+    assert_eq!(yard.fleet.sim.handle().calls("POST", &wipes), 0);
 }
 
 #[tokio::test]

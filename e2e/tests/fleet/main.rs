@@ -10,3 +10,4 @@ mod cluster_rules;
 mod kinds;
 mod lifecycle;
 mod machine_rules;
+mod rights;

@@ -467,3 +467,103 @@ async fn an_emulated_mac_and_node_restriction_agree_about_labels() -> Result<()>
     }
     Ok(())
 }
+
+/// A way to the API server that can be closed.
+async fn door(to: std::net::SocketAddr) -> Result<(u16, tokio::task::JoinHandle<()>)> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let task = tokio::spawn(async move {
+        let mut open = tokio::task::JoinSet::new();
+        while let Ok((mut from, _)) = listener.accept().await {
+            open.spawn(async move {
+                if let Ok(mut to) = tokio::net::TcpStream::connect(to).await {
+                    let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+                }
+            });
+        }
+    });
+    Ok((port, task))
+}
+
+/// `russet up` found its port taken, gave the API server another, and every Mac went on dialing the old one.
+#[tokio::test]
+async fn macs_find_an_api_server_that_moved_and_are_who_they_were() -> Result<()> {
+    let cluster = TestCluster::shared().await?;
+    let disks = tempfile::tempdir()?;
+    let options = |api_server: Option<http::Uri>| Options {
+        lease_every: Duration::from_millis(500),
+        disks: Some(disks.path().to_owned()),
+        api_server,
+        ..Options::default()
+    };
+    let sim = Sim::start(russet_sim_scaleway::Options {
+        clock_factor: Factor::MANUAL,
+        ..russet_sim_scaleway::Options::default()
+    })
+    .await?;
+    sim.handle().add_minis(Minis::default())?;
+    let real: http::Uri = cluster.control_plane().server().parse()?;
+    let address = format!("127.0.0.1:{}", real.port_u16().context("a port")?).parse()?;
+    let (old_port, way) = door(address).await?;
+    let fleet = Fleet::new(options(None)).await?;
+    let url = sim.url().to_owned();
+    let power = |fleet: &Fleet| {
+        let (fleet, url) = (fleet.clone(), url.clone());
+        tokio::spawn(async move { russet_sim_mac::follow(fleet, &url, || {}).await })
+    };
+    let on = power(&fleet);
+    let client = cluster.client().await?;
+    let mut world = World {
+        host: sim.handle().host("tuist-pool").context("the mini")?,
+        token: invite(&client, "moved1").await?,
+        node: "mac-moved1".to_owned(),
+        cluster,
+        client,
+        sim,
+        fleet,
+    };
+    let mut orders = world.orders();
+    let kubeconfig = orders["kubeconfig"].as_str().context("a text")?;
+    let old = kubeconfig.replace(
+        cluster.control_plane().server(),
+        &format!("https://127.0.0.1:{old_port}"),
+    );
+    ensure!(old != kubeconfig, "the address is not in it");
+    orders["kubeconfig"] = json!(old);
+    wait::until("the mini to take its orders", PATIENCE, || async {
+        let status = world.join(&orders).await?;
+        Ok(if status == 202 {
+            Look::Done(())
+        } else {
+            Look::not_yet(status)
+        })
+    })
+    .await?;
+    world.decide(&world.pending().await?, "Approved").await?;
+    world.is(Phase::Joined, "first").await?;
+
+    on.abort();
+    way.abort();
+    world.fleet = Fleet::new(options(Some(real))).await?;
+    // Nothing new can be asked for: it has to do with what is on its disk.
+    let tokens: Api<Secret> = Api::namespaced(world.client.clone(), "kube-system");
+    tokens
+        .delete("bootstrap-token-moved1", &DeleteParams::default())
+        .await?;
+    let renewed = || async {
+        let lease = world.leases().get(&world.node).await?;
+        anyhow::Ok(lease.spec.and_then(|spec| spec.renew_time))
+    };
+    let before = renewed().await?;
+    let _on = power(&world.fleet);
+    wait::until("the Lease to be renewed", PATIENCE, || async {
+        let now = renewed().await?;
+        Ok(if now > before {
+            Look::Done(())
+        } else {
+            Look::not_yet(now)
+        })
+    })
+    .await?;
+    Ok(())
+}

@@ -35,11 +35,13 @@ pub(crate) struct Provider {
 pub(crate) async fn provider(sandbox: &Sandbox<'_>) -> Result<Provider> {
     let who = support::provider(sandbox).grant().await?;
     let settings = Settings::new(&IdentityArgs::default(), sandbox.namespace().to_owned());
+    let identities = Identities::new(client_of(&who).await?, settings);
+    let requests = identities.requests();
     Ok(Provider {
         admin: sandbox.client().await?,
-        identities: Identities::new(client_of(&who).await?, settings),
+        identities,
         _approver: support::run(sandbox, &who, |manager| {
-            vec![approver(manager, ServingNames::default())]
+            vec![approver(manager, ServingNames::default(), requests)]
         })
         .await?,
         who,

@@ -11,6 +11,7 @@
 )]
 
 mod asking;
+mod claims;
 mod cluster_kind;
 mod egress;
 mod fleet;

@@ -107,7 +107,12 @@ pub(crate) fn provider<'a>(sandbox: &'a Sandbox<'_>) -> Identity<'a> {
         .everywhere(vec![
             rule(
                 infra,
-                &["scalewayapplesiliconclusters", "scalewayapplesiliconmachines"],
+                &[
+                    "scalewayapplesiliconclusters",
+                    "scalewayapplesiliconmachines",
+                    "scalewayinstancemachines",
+                    "scalewayelasticmetalmachines",
+                ],
                 &["get", "list", "watch", "update", "patch"],
             ),
             rule(

@@ -1,8 +1,10 @@
 //! Flags of `sim-mac`.
 
 use crate::fleet::{DEFAULT_PORT, Options};
+use crate::macos;
 use crate::node::DEFAULT_KUBELET_VERSION;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// The Mac minis behind a running sim-scaleway
 ///
@@ -25,9 +27,27 @@ pub struct Cli {
     /// Keep the disks of machines in this folder and go on from them at the next start
     #[arg(long, value_name = "DIR")]
     pub disks: Option<PathBuf>,
+    /// Where the API server is by now, whatever the kubeconfigs say that machines were given
+    #[arg(long, value_name = "URL")]
+    pub api_server: Option<http::Uri>,
     /// What Nodes say their kubelet is; must be the version of the MachineDeployments to the letter
     #[arg(long, default_value = DEFAULT_KUBELET_VERSION, value_name = "VERSION", value_parser = version)]
     pub kubelet_version: String,
+    /// Emulate macOS behind each machine, with SSH on its address, and keep the files in this folder
+    #[arg(long, value_name = "DIR")]
+    pub macos: Option<PathBuf>,
+    /// The zsh of the Macs, best a static one; without it their shell is bash
+    #[arg(long, value_name = "PATH", requires = "macos")]
+    pub zsh: Option<PathBuf>,
+    /// Disks of this many bytes in memory instead of folders: they can be full, and are gone with this process
+    #[arg(long, value_name = "BYTES", requires = "macos")]
+    pub memory_disks: Option<u64>,
+    /// The first two numbers of the Macs' addresses in the tailnet; with 127.100 programs can really listen there
+    #[arg(long, value_name = "N.N", default_value = "100.64", value_parser = two_numbers)]
+    pub tailnet: [u8; 2],
+    /// Where the control API of the Macs listens (faults, reboots, what was called)
+    #[arg(long, value_name = "ADDRESS", requires = "macos")]
+    pub control: Option<SocketAddr>,
 }
 
 const EXAMPLES: &str = "\
@@ -35,6 +55,10 @@ Examples:
   Five minis that can join a cluster:
     sim-scaleway --pool 5 &
     sim-mac --scaleway http://127.0.0.1:4280
+
+  Five Macs to log in to, and one of them that drops connections:
+    sim-mac --macos /tmp/macs --zsh /usr/bin/zsh --control 127.0.0.1:4281 &
+    curl -X PATCH -d '{\"ssh\": {\"drop_after\": 100000}}' http://127.0.0.1:4281/_sim/macs/tuist-pool-1/faults
 
   What one of them is doing (user and password: curl http://127.0.0.1:4280/_sim/hosts):
     curl -u m1:PASSWORD http://127.77.0.1:10251/state";
@@ -51,15 +75,36 @@ fn version(text: &str) -> Result<String, String> {
     }
 }
 
+fn two_numbers(text: &str) -> Result<[u8; 2], String> {
+    let numbers = text
+        .split_once('.')
+        .and_then(|(one, two)| Some([one.parse().ok()?, two.parse().ok()?]));
+    numbers.ok_or_else(|| format!("{text:?} is not the beginning of an address such as 100.64"))
+}
+
 impl Cli {
     /// What to emulate.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> std::io::Result<Options> {
+        let macos = match &self.macos {
+            Some(dir) => Some(self.macs(dir)?),
+            None => None,
+        };
+        Ok(Options {
+            macos,
             port: self.port,
             kubelet_version: self.kubelet_version.clone(),
             disks: self.disks.clone(),
+            api_server: self.api_server.clone(),
             ..Options::default()
-        }
+        })
+    }
+
+    fn macs(&self, dir: &Path) -> std::io::Result<macos::Options> {
+        let mut options = macos::Options::new(dir, std::env::current_exe()?);
+        options.zsh.clone_from(&self.zsh);
+        options.memory_disks = self.memory_disks;
+        options.tailnet = self.tailnet;
+        Ok(options)
     }
 }
 

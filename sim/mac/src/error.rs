@@ -23,6 +23,9 @@ pub enum FleetError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// There can be no Macs.
+    #[error(transparent)]
+    Macs(#[from] crate::macos::MacError),
 }
 
 /// Why the emulated Scaleway cannot be followed.

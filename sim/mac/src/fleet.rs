@@ -3,6 +3,7 @@
 use crate::agent;
 use crate::error::FleetError;
 use crate::machine::{Machine, State};
+use crate::macos::{self, Macs};
 use crate::node::{Capacity, DEFAULT_KUBELET_VERSION};
 use crate::wire;
 use jiff::Timestamp;
@@ -40,6 +41,10 @@ pub struct Options {
     pub status_every: Duration,
     /// Where the disks of machines are kept for the next start; none to forget them.
     pub disks: Option<PathBuf>,
+    /// Where machines find the API server, if not where their orders say: it moved since, and nothing on their disks knows.
+    pub api_server: Option<http::Uri>,
+    /// The same machines also as Macs with SSH; none for the stand-in alone.
+    pub macos: Option<macos::Options>,
 }
 
 impl Default for Options {
@@ -51,6 +56,8 @@ impl Default for Options {
             lease_every: Duration::from_secs(10),
             status_every: Duration::from_mins(5),
             disks: None,
+            api_server: None,
+            macos: None,
         }
     }
 }
@@ -64,6 +71,7 @@ pub(crate) struct Settings {
     pub(crate) lease_every: Duration,
     pub(crate) status_every: Duration,
     pub(crate) disks: Option<PathBuf>,
+    pub(crate) api_server: Option<http::Uri>,
 }
 
 /// The machines, made and unmade as Scaleway says. Cheap to clone; when the last clone is dropped, all power is cut.
@@ -74,6 +82,7 @@ pub struct Fleet(Arc<Inner>);
 struct Inner {
     settings: Arc<Settings>,
     macs: Mutex<BTreeMap<Id, Mac>>,
+    macos: Option<Macs>,
     _port: TcpListener,
 }
 
@@ -105,7 +114,9 @@ impl Fleet {
         let taken = |source| FleetError::Port { address, source };
         let reserved = TcpListener::bind(address).await.map_err(taken)?;
         let port = reserved.local_addr().map_err(taken)?.port();
+        let macos = options.macos.map(Macs::new).transpose()?;
         Ok(Self(Arc::new(Inner {
+            macos,
             settings: Arc::new(Settings {
                 port,
                 kubelet_version: options.kubelet_version,
@@ -113,10 +124,16 @@ impl Fleet {
                 lease_every: options.lease_every,
                 status_every: options.status_every,
                 disks: options.disks,
+                api_server: options.api_server,
             }),
             macs: Mutex::new(BTreeMap::new()),
             _port: reserved,
         })))
+    }
+
+    /// The Macs with SSH, if there are any.
+    pub fn macs(&self) -> Option<&Macs> {
+        self.0.macos.as_ref()
     }
 
     /// Where machines answer: the provider's `--stand-in-port`.
@@ -160,6 +177,9 @@ impl Fleet {
 
     /// Brings a machine into the state after a change. The same change twice is one change.
     pub(crate) async fn apply(&self, change: HostChange, host: &Host) {
+        if let Some(macs) = &self.0.macos {
+            macs.apply(change, host).await;
+        }
         let mut macs = self.0.macs.lock().await;
         match change {
             HostChange::Installed => {
@@ -185,6 +205,9 @@ impl Fleet {
 
     /// Forgets machines that are not among these.
     pub(crate) async fn keep_only(&self, present: impl Fn(&Id) -> bool) {
+        if let Some(macs) = &self.0.macos {
+            macs.keep_only(&present).await;
+        }
         let mut macs = self.0.macs.lock().await;
         let gone: Vec<Id> = macs.keys().filter(|id| !present(id)).cloned().collect();
         for id in gone {

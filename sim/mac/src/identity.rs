@@ -30,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 pub(crate) struct Identity {
     /// Whose it is: a machine that gets another name needs another identity.
     pub(crate) node_name: String,
-    /// Where it is worth something.
+    /// Where it is worth something: the address in the orders, which stays the cluster's name wherever it is dialed.
     pub(crate) server: String,
     pub(crate) key_pem: Secret<String>,
     pub(crate) certificate_pem: Option<String>,
@@ -59,6 +59,9 @@ fn client(config: Config) -> Result<Client, AgentError> {
 pub(crate) async fn obtain(machine: &Machine, join: &Join) -> Result<Client, AgentError> {
     let mut config = config(join).await?;
     let identity = kept(machine, join, &config)?;
+    if let Some(moved) = &machine.settings.api_server {
+        config.cluster_url = moved.clone();
+    }
     let certificate = match &identity.certificate_pem {
         Some(certificate) => certificate.clone(),
         None => ask(client(config.clone())?, &identity).await?,

@@ -34,7 +34,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     })?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     allow_many_files();
-    let fleet = Fleet::new(cli.options()).await?;
+    let fleet = Fleet::new(cli.options()?).await?;
+    if let (Some(address), Some(macs)) = (cli.control, fleet.macs()) {
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        tracing::info!(address = %listener.local_addr()?, "the control of the Macs");
+        tokio::spawn(russet_sim_mac::macos::serve_control(listener, macs.clone()));
+    }
     let port = fleet.port();
     // Whoever started this and does not read its output wants the machines all the same.
     let ready = move || drop(writeln!(std::io::stdout(), "{port}"));

@@ -58,12 +58,15 @@ pub enum PermissionSet {
 
 impl PermissionSet {
     /// What the provider's key holds: see the chart's documentation.
-    pub const PROVIDER: [Self; 5] = [
+    pub const PROVIDER: [Self; 8] = [
         Self::AppleSiliconFullAccess,
         Self::PrivateNetworksFullAccess,
         Self::IpamReadOnly,
         Self::SshKeysFullAccess,
         Self::ProjectReadOnly,
+        Self::ElasticMetalFullAccess,
+        Self::InstancesFullAccess,
+        Self::BlockStorageFullAccess,
     ];
 }
 
@@ -102,17 +105,26 @@ pub(crate) enum Resource {
     Ip,
     SshKey,
     Project,
+    Metal,
+    InstanceServer,
+    InstanceIp,
+    InstanceVolume,
+    BlockVolume,
 }
 
 impl Resource {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Server => "server",
+            Self::Server | Self::Metal => "server",
             Self::PrivateNetwork => "private_network",
             Self::Vpc => "vpc",
             Self::Ip => "ip",
             Self::SshKey => "ssh_key",
             Self::Project => "project",
+            Self::InstanceServer => "instance_server",
+            Self::InstanceIp => "instance_ip",
+            Self::InstanceVolume => "instance_volume",
+            Self::BlockVolume => "volume",
         }
     }
 
@@ -125,6 +137,9 @@ impl Resource {
             Self::Ip => (&[Set::IpamFullAccess], &[Set::IpamReadOnly]),
             Self::SshKey => (&[Set::SshKeysFullAccess], &[Set::SshKeysReadOnly]),
             Self::Project => (&[], &[Set::ProjectReadOnly]),
+            Self::Metal => (&[Set::ElasticMetalFullAccess], &[]),
+            Self::InstanceServer | Self::InstanceIp | Self::InstanceVolume => (&[Set::InstancesFullAccess], &[]),
+            Self::BlockVolume => (&[Set::BlockStorageFullAccess], &[]),
         }
     }
 }
@@ -264,6 +279,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
+    /// As the Instance API spells it.
+    pub(crate) fn read_short(query: &mut crate::strict::Query) -> Self {
+        Self {
+            project: query.id("project"),
+            organization: query.id("organization"),
+        }
+    }
+
     pub(crate) fn read(query: &mut crate::strict::Query) -> Self {
         Self {
             project: query.id("project_id"),

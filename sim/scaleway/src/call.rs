@@ -14,6 +14,8 @@ pub(crate) struct Call {
     pub(crate) query: String,
     /// The value of `X-Auth-Token`.
     pub(crate) token: Option<String>,
+    /// The value of `Content-Type`, without parameters.
+    pub(crate) content_type: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -33,6 +35,32 @@ impl Reply {
             status: StatusCode::OK,
             headers: Vec::new(),
             body: Some(body),
+        }
+    }
+
+    /// 201 with a body, and where the new thing is.
+    pub(crate) fn created(call: &Call, id: &str, body: Value) -> Self {
+        Self {
+            status: StatusCode::CREATED,
+            headers: vec![("location", format!("{}/{id}", call.path))],
+            body: Some(body),
+        }
+    }
+
+    /// 202 with a body: it has begun.
+    pub(crate) fn accepted(body: Value) -> Self {
+        Self {
+            status: StatusCode::ACCEPTED,
+            ..Self::ok(body)
+        }
+    }
+
+    /// 200 with a text.
+    pub(crate) fn text(text: String) -> Self {
+        Self {
+            status: StatusCode::OK,
+            headers: vec![("content-type", "text/plain".to_owned())],
+            body: Some(Value::String(text)),
         }
     }
 

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A block of addresses.
+/// A block of addresses, for example `172.16.0.0/22`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Cidr {
+pub struct Cidr {
     base: IpAddr,
     prefix: u8,
 }
@@ -26,12 +26,24 @@ impl Cidr {
         })
     }
 
-    /// The `number`th /22 of 172.16.0.0/12: what a network gets that asks for nothing.
-    pub(crate) fn private_v4(number: u32) -> Self {
-        Self {
-            base: IpAddr::V4(Ipv4Addr::from_bits(0xAC10_0000 | ((number % 1024) << 10))),
-            prefix: 22,
+    /// 127.78.0.0/16: addresses every Linux answers on.
+    pub(crate) const LOOPBACK: Self = Self {
+        base: IpAddr::V4(Ipv4Addr::new(127, 78, 0, 0)),
+        prefix: 16,
+    };
+    /// 172.16.0.0/12.
+    pub(crate) const PRIVATE: Self = Self {
+        base: IpAddr::V4(Ipv4Addr::new(172, 16, 0, 0)),
+        prefix: 12,
+    };
+
+    /// The `number`th /22 inside, or the whole block if it is smaller: what a network gets that asks for nothing.
+    pub(crate) fn part(self, number: u32) -> Option<Self> {
+        if self.prefix >= 22 {
+            return (number == 0).then_some(self);
         }
+        let base = self.nth(u128::from(number) << 10)?;
+        Some(Self { base, prefix: 22 })
     }
 
     /// A unique local /64: fd, then 56 random bits.
@@ -41,6 +53,14 @@ impl Cidr {
             base: IpAddr::V6(Ipv6Addr::from_bits(bits)),
             prefix: 64,
         }
+    }
+
+    /// How many addresses are inside.
+    pub(crate) fn size(self) -> u128 {
+        let (_, width) = self.bits();
+        1_u128
+            .checked_shl(width.saturating_sub(u32::from(self.prefix)))
+            .unwrap_or(u128::MAX)
     }
 
     pub(crate) fn is_ipv6(self) -> bool {
@@ -119,5 +139,14 @@ mod tests {
         assert_eq!(block.nth(4), None);
         assert!(block.overlaps("172.16.0.0/22".parse().unwrap()));
         assert!(!block.overlaps("172.16.4.0/22".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_block_is_cut_into_networks_until_it_is_used_up() {
+        let part = |block: &str, number| block.parse::<Cidr>().unwrap().part(number).map(String::from);
+        assert_eq!(part("172.16.0.0/12", 1).as_deref(), Some("172.16.4.0/22"));
+        assert_eq!(part("10.0.0.0/21", 2), None);
+        assert_eq!(part("10.0.0.0/24", 0).as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(part("10.0.0.0/24", 1), None);
     }
 }

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// A strict emulator of the Scaleway API
 ///
-/// Speaks Apple silicon, VPC, IPAM, IAM (SSH keys), account projects and the price list. Everything else answers 501.
-/// The world behind it is controlled under /_sim/: clock, faults, bill, journal.
+/// Speaks Apple silicon, Instances, Elastic Metal, block storage, the marketplace, VPC, IPAM, IAM (SSH keys), account
+/// projects and the price list. Everything else answers 501. The world behind it is controlled under /_sim/: clock, faults,
+/// bill, journal, machines.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "sim-scaleway", version, after_help = EXAMPLES)]
 pub struct Cli {

@@ -10,6 +10,9 @@
 //! | `GET journal?after=N`, `DELETE journal` | every request |
 //! | `GET bill` | what is owed |
 //! | `GET servers`, `GET hosts`, `GET events?after=N&wait=true` | minis, machines, what happened to them |
+//! | `GET instances`, `GET volumes`, `GET addresses` | Instances, their volumes of both kinds, their public addresses |
+//! | `GET metals` | Elastic Metal servers |
+//! | `GET boxes`, `GET box-events?after=N` | Linux machines, and what changed; waits unless `wait=false` |
 //! | `GET snapshot`, `PUT snapshot` | everything |
 
 use crate::call::{Call, Reply};
@@ -25,6 +28,7 @@ use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Where the control API is.
@@ -47,6 +51,7 @@ pub(crate) async fn answer(core: &Core, call: &Call, stop: &CancellationToken) -
     let pieces: Vec<&str> = path.split('/').collect();
     let result = match (&call.method, pieces.as_slice()) {
         (&Method::GET, ["events"]) => events(core, call, stop).await,
+        (&Method::GET, ["box-events"]) => box_events(core, call, stop).await,
         (&Method::GET, [what]) => shown(core, what, call),
         (_, [what, rest @ ..]) => changed(core, what, rest, call),
         (_, []) => Err(Problem(StatusCode::NOT_FOUND, "nothing here".to_owned())),
@@ -90,25 +95,51 @@ fn shown(core: &Core, what: &str, call: &Call) -> Result<Value, Problem> {
                 .map(|host| json!(host))
                 .collect()
         }),
+        "instances" => core.look(|state, _| json!(state.world.all_instances())),
+        "metals" => core.look(|state, _| json!(state.world.all_metals())),
+        "volumes" => core.look(|state, _| json!(state.world.all_volumes())),
+        "addresses" => core.look(|state, _| json!(state.world.all_addresses())),
+        "boxes" => core.look(|state, _| json!(state.world.boxes())),
         "snapshot" => json!(core.snapshot()),
         other => return Err(Problem(StatusCode::NOT_FOUND, format!("there is no /_sim/{other}"))),
     })
 }
 
-async fn events(core: &Core, call: &Call, stop: &CancellationToken) -> Result<Value, Problem> {
+/// What a follower asks for: everything after a number, and whether to wait for it.
+fn following(call: &Call, wait: bool) -> Result<(u64, bool), Problem> {
     let mut query = Query::new(&call.query);
     let after = u64::from(query.number("after").unwrap_or(0));
-    let wait = query.flag("wait").unwrap_or(false);
+    let wait = query.flag("wait").unwrap_or(wait);
     query.finish().map_err(|refusal| Problem::wrong(refusal.body()))?;
-    let mut last = core.events.subscribe();
+    Ok((after, wait))
+}
+
+/// Waits until there is something after a number, or long enough.
+async fn news(mut last: watch::Receiver<u64>, after: u64, stop: &CancellationToken) {
+    tokio::select! {
+        _ = tokio::time::timeout(LONGEST_WAIT, last.wait_for(|last| *last > after)) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn events(core: &Core, call: &Call, stop: &CancellationToken) -> Result<Value, Problem> {
+    let (after, wait) = following(call, false)?;
+    let last = core.events.subscribe();
     core.tick();
     if wait {
-        tokio::select! {
-            _ = tokio::time::timeout(LONGEST_WAIT, last.wait_for(|last| *last > after)) => {}
-            () = stop.cancelled() => {}
-        }
+        news(last, after, stop).await;
     }
     Ok(json!(core.events_after(after)))
+}
+
+async fn box_events(core: &Core, call: &Call, stop: &CancellationToken) -> Result<Value, Problem> {
+    let (after, wait) = following(call, true)?;
+    let last = core.box_events.subscribe();
+    core.tick();
+    if wait {
+        news(last, after, stop).await;
+    }
+    Ok(json!(core.box_events_after(after)))
 }
 
 /// `POST clock`

@@ -1,5 +1,6 @@
 //! The shell around the world: the lock, the clock, the faults, the journal.
 
+use crate::boxes::{BoxEvent, Told};
 use crate::call::{Call, Reply};
 use crate::clock::Clock;
 use crate::deed::{Deed, DeedError};
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Notify,
     /// The number of the last event.
     pub(crate) events: watch::Sender<u64>,
+    /// The number of the last event about a Linux machine.
+    pub(crate) box_events: watch::Sender<u64>,
 }
 
 pub(crate) struct State {
@@ -38,6 +41,9 @@ pub(crate) struct State {
     pub(crate) journal: Journal,
     events: VecDeque<HostEvent>,
     last_event: u64,
+    told: Told,
+    box_events: VecDeque<BoxEvent>,
+    last_box_event: u64,
     /// Calls per key in the present real second.
     windows: BTreeMap<String, (Instant, u32)>,
 }
@@ -86,11 +92,15 @@ impl Core {
                 journal: Journal::default(),
                 events: VecDeque::new(),
                 last_event: 0,
+                told: Told::default(),
+                box_events: VecDeque::new(),
+                last_box_event: 0,
                 windows: BTreeMap::new(),
             }),
             stirred: Notify::new(),
             dirty: Notify::new(),
             events: watch::Sender::new(0),
+            box_events: watch::Sender::new(0),
         };
         core.tick();
         core
@@ -120,6 +130,7 @@ impl Core {
             let result = change(&mut state, now);
             let now = state.clock.now();
             state.world.settle(now);
+            state.world.stirred = true;
             self.publish(&mut state);
             result
         };
@@ -157,6 +168,34 @@ impl Core {
         let last = state.last_event;
         self.events
             .send_if_modified(|seen| std::mem::replace(seen, last) != last);
+        if std::mem::take(&mut state.world.stirred) {
+            self.publish_boxes(state);
+        }
+    }
+
+    fn publish_boxes(&self, state: &mut State) {
+        for (change, fields, row) in state.told.catch_up(state.world.boxes()) {
+            state.last_box_event += 1;
+            if state.box_events.len() >= EVENTS {
+                state.box_events.pop_front();
+            }
+            state.box_events.push_back(BoxEvent {
+                number: state.last_box_event,
+                change,
+                fields,
+                row,
+            });
+        }
+        let last = state.last_box_event;
+        self.box_events
+            .send_if_modified(|seen| std::mem::replace(seen, last) != last);
+    }
+
+    /// Events about Linux machines after a number.
+    pub(crate) fn box_events_after(&self, number: u64) -> Vec<BoxEvent> {
+        let state = self.lock();
+        let events = state.box_events.iter().filter(|event| event.number > number);
+        events.cloned().collect()
     }
 
     /// Events after a number.

@@ -1,16 +1,20 @@
 //! What others do: the operator, the customer's colleagues, the vendor. Not part of the API, but what it then shows.
 
+mod linux;
+mod minis;
+
 use crate::account::{ApiKey, PermissionSet, Project, Scope};
 use crate::apple::catalog::Os;
 use crate::apple::life::Fate;
-use crate::apple::server::{Commitment, Health, Status, VpcStatus};
-use crate::host::HostChange;
+use crate::apple::server::{Health, Status};
 use crate::ids::{Id, Zone};
+use crate::linux::BoxFate;
 use crate::settings::Passwords;
 use crate::world::{DEFAULT_ORGANIZATION, DEFAULT_PROJECT, World};
 use jiff::Timestamp;
+pub use linux::{NewInstances, NewMetals};
+pub use minis::Minis;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A server by its id or its name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -34,48 +38,12 @@ impl From<&str> for Which {
     }
 }
 
-/// Minis that are simply there, delivered and ready, as a fleet that was ordered yesterday.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Minis {
-    /// The name; with several, a dash and a number are added.
-    pub name: String,
-    /// How many.
-    pub count: u32,
-    /// Where.
-    pub zone: Zone,
-    /// Which type.
-    #[serde(rename = "type")]
-    pub server_type: String,
-    /// Which image, by name; none means the default.
-    pub os: Option<String>,
-    /// Whose; none means the default project.
-    pub project_id: Option<Id>,
-    /// How long ago they were ordered, in hours. From 24 on they can be deleted.
-    pub age_hours: u64,
-    /// Whether the private-network feature is on.
-    pub vpc: bool,
-    /// How they are paid.
-    pub commitment: Commitment,
-    /// How their credentials are shown.
-    pub passwords: Passwords,
-}
-
-impl Default for Minis {
-    fn default() -> Self {
-        Self {
-            name: "tuist-pool".to_owned(),
-            count: 1,
-            zone: Zone::new("fr-par-1"),
-            server_type: "M2-L".to_owned(),
-            os: None,
-            project_id: None,
-            age_hours: 48,
-            vpc: false,
-            commitment: Commitment::Duration24h,
-            passwords: Passwords::Shown,
-        }
-    }
+/// Which product a server belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mini,
+    Instance,
+    Metal,
 }
 
 /// One thing somebody does.
@@ -84,6 +52,10 @@ impl Default for Minis {
 pub enum Deed {
     /// Minis appear. They do not come out of the stock.
     AddMinis(Minis),
+    /// Instances appear.
+    AddInstances(NewInstances),
+    /// Elastic Metal servers appear, delivered and installed. They do not come out of the stock.
+    AddMetals(NewMetals),
     /// A project appears, in the default organisation or another.
     AddProject {
         /// Its id.
@@ -152,6 +124,15 @@ pub enum Deed {
     },
     /// Changes that begin from now on end otherwise.
     Decide(Fate),
+    /// The same for Linux servers.
+    DecideBox(BoxFate),
+    /// The vendor puts a Linux server into a state, by the word the API has for it; what was under way is off.
+    SetState {
+        /// Which.
+        server: Which,
+        /// Which state.
+        state: String,
+    },
     /// A change that is stuck ends well, now.
     Unstick {
         /// Which.
@@ -213,6 +194,12 @@ pub enum DeedError {
     /// No such image.
     #[error("there is no image called {0:?}")]
     NoOs(String),
+    /// No such state.
+    #[error("a server of this kind is never {0:?}; minis have set_status")]
+    NoState(String),
+    /// The deed is for another kind of server.
+    #[error("{0:?} is not a mini")]
+    NotAMini(Which),
     /// A constant is not what it should be.
     #[error(transparent)]
     Id(#[from] crate::ids::BadId),
@@ -223,6 +210,10 @@ impl World {
     pub(crate) fn perform(&mut self, now: Timestamp, deed: Deed) -> Result<Vec<Id>, DeedError> {
         match deed {
             Deed::AddMinis(minis) => return self.add_minis(now, &minis),
+            Deed::AddInstances(new) => return self.add_instances(now, &new),
+            Deed::AddMetals(new) => return self.add_metals(now, &new),
+            Deed::DecideBox(fate) => self.linux.fates.push(fate),
+            Deed::SetState { server, state } => self.set_state(now, &server, &state)?,
             Deed::AddProject {
                 id,
                 name,
@@ -251,15 +242,18 @@ impl World {
                 key.ok_or(DeedError::NoKey(access_key))?.expires_at = Some(now);
             }
             Deed::Vanish { server } => {
-                let id = self.which(&server)?;
-                self.remove_server(now, &id);
+                let (kind, id) = self.which(&server)?;
+                match kind {
+                    Kind::Mini => self.remove_server(now, &id),
+                    other => self.vanish_linux(now, other, &id),
+                }
             }
             Deed::Decide(fate) => self.apple.fates.push(fate),
             Deed::SetStock {
                 zone,
                 server_type,
                 count,
-            } => self.offered(&zone, &server_type)?.stock = count,
+            } => *self.stock_mut(&zone, &server_type)? = count,
             Deed::PublishOs { os } => {
                 self.apple.catalog.systems.insert(os.id.clone(), os);
             }
@@ -277,7 +271,10 @@ impl World {
                 let id = self.os_named(&name)?;
                 self.offered(&zone, &server_type)?.default_os = id;
             }
-            Deed::Rename { server, name } => self.touch(now, &server, |server| server.name = name)?,
+            Deed::Rename { server, name } => match self.which(&server)? {
+                (Kind::Mini, _) => self.touch(now, &server, |server| server.name = name)?,
+                (other, id) => self.rename_linux(now, other, &id, name),
+            },
             Deed::SetPasswords { server, passwords } => {
                 self.touch(now, &server, |server| server.passwords = passwords)?;
             }
@@ -286,30 +283,37 @@ impl World {
                 server.status = status;
                 server.pending = None;
             })?,
-            Deed::Unstick { server } => self.touch(now, &server, |server| {
-                let change = server.pending.as_mut().map(|pending| &mut pending.at);
-                let toggle = server.vpc_pending.as_mut().map(|pending| &mut pending.at);
-                for at in [change, toggle].into_iter().flatten() {
-                    *at = Some(now);
-                }
-            })?,
+            Deed::Unstick { server } => match self.which(&server)? {
+                (Kind::Mini, _) => self.touch(now, &server, |server| {
+                    let change = server.pending.as_mut().map(|pending| &mut pending.at);
+                    let toggle = server.vpc_pending.as_mut().map(|pending| &mut pending.at);
+                    for at in [change, toggle].into_iter().flatten() {
+                        *at = Some(now);
+                    }
+                })?,
+                (other, id) => self.unstick_linux(now, other, &id),
+            },
         }
         Ok(Vec::new())
     }
 
-    /// The id of a server.
-    pub(crate) fn which(&self, which: &Which) -> Result<Id, DeedError> {
-        let found = match which {
-            Which::Id(id) => self.apple.servers.get(id),
-            Which::Name(name) => self
-                .apple
-                .servers
-                .iter()
-                .filter(|server| server.name == *name)
-                .min_by_key(|server| (server.created_at, server.id.clone())),
-        };
-        found
-            .map(|server| server.id.clone())
+    /// The id of a server, and whose product it is. Of several with one name, the oldest.
+    pub(crate) fn which(&self, which: &Which) -> Result<(Kind, Id), DeedError> {
+        let minis = self.apple.servers.iter();
+        let minis = minis.map(|server| (server.created_at, Kind::Mini, &server.id, &server.name));
+        let instances = self.instance.servers.iter();
+        let instances = instances.map(|server| (server.created_at, Kind::Instance, &server.id, &server.name));
+        let metals = self.metal.servers.iter();
+        let metals = metals.map(|server| (server.created_at, Kind::Metal, &server.id, &server.name));
+        minis
+            .chain(instances)
+            .chain(metals)
+            .filter(|(_, _, id, name)| match which {
+                Which::Id(wanted) => wanted == *id,
+                Which::Name(wanted) => wanted == *name,
+            })
+            .min_by_key(|(at, _, id, _)| (*at, *id))
+            .map(|(_, kind, id, _)| (kind, id.clone()))
             .ok_or_else(|| DeedError::NoServer(which.clone()))
     }
 
@@ -319,7 +323,9 @@ impl World {
         which: &Which,
         change: impl FnOnce(&mut crate::apple::server::Server),
     ) -> Result<(), DeedError> {
-        let id = self.which(which)?;
+        let (Kind::Mini, id) = self.which(which)? else {
+            return Err(DeedError::NotAMini(which.clone()));
+        };
         self.apple.servers.change(now, &id, |server| {
             change(server);
             server.updated_at = now;
@@ -333,6 +339,31 @@ impl World {
             server_type: server_type.to_owned(),
         };
         self.apple.catalog.offer_mut(zone, server_type).ok_or_else(missing)
+    }
+
+    /// How many servers of a type can still be ordered, whichever product has it.
+    pub(crate) fn stock(&self, zone: &Zone, server_type: &str) -> Option<u32> {
+        let mini = self.apple.catalog.offer(zone, server_type).map(|offer| offer.stock);
+        mini.or_else(|| {
+            let instance = self.instance.catalog.commercial_type(zone, server_type);
+            instance.map(|offered| offered.stock)
+        })
+        .or_else(|| self.metal.catalog.left(zone, server_type))
+    }
+
+    fn stock_mut(&mut self, zone: &Zone, server_type: &str) -> Result<&mut u32, DeedError> {
+        let mini = self
+            .apple
+            .catalog
+            .offer_mut(zone, server_type)
+            .map(|offer| &mut offer.stock);
+        let instance = self.instance.catalog.commercial_type_mut(zone, server_type);
+        let instance = instance.map(|offered| &mut offered.stock);
+        let metal = self.metal.catalog.left_mut(zone, server_type);
+        mini.or(instance).or(metal).ok_or_else(|| DeedError::NoOffer {
+            zone: zone.clone(),
+            server_type: server_type.to_owned(),
+        })
     }
 
     fn os_named(&self, name: &str) -> Result<Id, DeedError> {
@@ -358,56 +389,18 @@ impl World {
         self.accounts.projects.insert(id, project);
         Ok(())
     }
+}
 
-    fn add_minis(&mut self, now: Timestamp, minis: &Minis) -> Result<Vec<Id>, DeedError> {
-        let project_id = match &minis.project_id {
-            Some(id) => id.clone(),
-            None => DEFAULT_PROJECT.parse()?,
-        };
-        if !self.accounts.projects.contains_key(&project_id) {
-            return Err(DeedError::NoProject(project_id));
-        }
-        let offer = self.offered(&minis.zone, &minis.server_type)?.clone();
-        let os = match &minis.os {
-            Some(name) => self.os_named(name)?,
-            None => offer.default_os.clone(),
-        };
-        let order = crate::apple::Order {
-            zone: minis.zone.clone(),
-            project_id,
-            server_type: minis.server_type.clone(),
-            os: Some(os.clone()),
-            enable_vpc: minis.vpc,
-            commitment: minis.commitment,
-            bandwidth: 0,
-            kext: false,
-        };
-        let age = jiff::SignedDuration::from_hours(i64::try_from(minis.age_hours).unwrap_or(i64::MAX / 4000));
-        let ordered = now.checked_sub(age).unwrap_or(Timestamp::MIN);
-        let disclosure = self.settings.delays.disclosure;
-        let mut made = Vec::new();
-        for number in 1..=minis.count {
-            let name = if minis.count == 1 {
-                minis.name.clone()
-            } else {
-                format!("{}-{number}", minis.name)
-            };
-            let id = self.make_server(ordered, &order, &offer, &name, &os);
-            // As old as the order itself, so that lists that lag have it too.
-            self.apple.servers.change(ordered, &id, |server| {
-                server.delivered = true;
-                server.passwords = minis.passwords;
-                server.vpc_status = if minis.vpc {
-                    VpcStatus::VpcEnabled
-                } else {
-                    VpcStatus::VpcDisabled
-                };
-                server.installation.disclosed_until = crate::clock::after(now, disclosure.max(Duration::from_secs(1)));
-            });
-            self.announce(HostChange::Installed, &id);
-            made.push(id);
-        }
-        Ok(made)
+/// The project things are seeded in.
+fn owner_project(world: &World, project: Option<&Id>) -> Result<Id, DeedError> {
+    let id = match project {
+        Some(id) => id.clone(),
+        None => DEFAULT_PROJECT.parse()?,
+    };
+    if world.accounts.projects.contains_key(&id) {
+        Ok(id)
+    } else {
+        Err(DeedError::NoProject(id))
     }
 }
 

@@ -31,6 +31,13 @@ pub enum Act {
     },
     /// An answer with this status and a body that is not JSON, as gateways send it.
     Status(u16),
+    /// 403: so many of this resource there may be, and so many there are.
+    QuotaExceeded {
+        /// Of what.
+        resource: String,
+        /// How many.
+        quota: u32,
+    },
     /// The connection ends without an answer.
     Cut,
     /// No answer comes until the client gives up.
@@ -224,10 +231,24 @@ impl Act {
                 headers: vec![("content-type", "text/plain".to_owned())],
                 body: Some(json!("upstream connect error or disconnect/reset before headers")),
             })),
+            Self::QuotaExceeded { resource, quota } => Some(Instead::Reply(used_up(resource, *quota))),
             Self::Cut => Some(Instead::Cut),
             Self::Hang => Some(Instead::Hang),
             Self::Meanwhile(_) => None,
         }
+    }
+}
+
+/// 403 as the real API sends it when a quota is used up.
+fn used_up(resource: &str, quota: u32) -> Reply {
+    Reply {
+        status: StatusCode::FORBIDDEN,
+        headers: Vec::new(),
+        body: Some(json!({
+            "type": "quotas_exceeded",
+            "message": "quota(s) exceeded for this resource",
+            "details": [{"resource": resource, "quota": quota, "current": quota}],
+        })),
     }
 }
 
@@ -270,6 +291,7 @@ mod tests {
             path: path.to_owned(),
             query: String::new(),
             token: None,
+            content_type: None,
             body: Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! The control API for whoever runs the emulator in the same process.
 
 use crate::bill::Bill;
+use crate::boxes::{BoxEvent, LinuxBox};
 use crate::clock::Factor;
 use crate::core::Core;
 use crate::deed::{Deed, DeedError, Minis, Which};
@@ -112,23 +113,16 @@ impl Handle {
         })
     }
 
-    /// How many minis of a type can be ordered.
+    /// How many servers of a type can be ordered, whichever product has it.
     pub fn stock(&self, zone: &crate::Zone, server_type: &str) -> Option<u32> {
-        self.0.look(|state, _| {
-            state
-                .world
-                .apple
-                .catalog
-                .offer(zone, server_type)
-                .map(|offer| offer.stock)
-        })
+        self.0.look(|state, _| state.world.stock(zone, server_type))
     }
 
     /// The machine behind a server.
     pub fn host(&self, server: impl Into<Which>) -> Option<Host> {
         let which = server.into();
         self.0.look(|state, _| {
-            let id = state.world.which(&which).ok()?;
+            let (_, id) = state.world.which(&which).ok()?;
             state.world.host(&id)
         })
     }
@@ -137,6 +131,46 @@ impl Handle {
     pub fn events_after(&self, number: u64) -> Vec<HostEvent> {
         self.0.tick();
         self.0.events_after(number)
+    }
+
+    /// Every Instance of every project, as the API would show it.
+    pub fn instances(&self) -> Vec<Value> {
+        self.0.look(|state, _| state.world.all_instances())
+    }
+
+    /// Every Elastic Metal server of every project, as the API would show it.
+    pub fn metals(&self) -> Vec<Value> {
+        self.0.look(|state, _| state.world.all_metals())
+    }
+
+    /// Every volume of Instances, local or block, as its API would show it.
+    pub fn volumes(&self) -> Vec<Value> {
+        self.0.look(|state, _| state.world.all_volumes())
+    }
+
+    /// Every public address that somebody keeps, as the API would show it.
+    pub fn addresses(&self) -> Vec<Value> {
+        self.0.look(|state, _| state.world.all_addresses())
+    }
+
+    /// Every Linux machine.
+    pub fn boxes(&self) -> Vec<LinuxBox> {
+        self.0.look(|state, _| state.world.boxes())
+    }
+
+    /// The Linux machine behind a server.
+    pub fn linux_box(&self, server: impl Into<Which>) -> Option<LinuxBox> {
+        let which = server.into();
+        self.0.look(|state, _| {
+            let (_, id) = state.world.which(&which).ok()?;
+            state.world.boxes().into_iter().find(|row| row.server_id == id)
+        })
+    }
+
+    /// What changed about Linux machines after the event with this number.
+    pub fn box_events_after(&self, number: u64) -> Vec<BoxEvent> {
+        self.0.tick();
+        self.0.box_events_after(number)
     }
 
     /// Everything, to be restored later.

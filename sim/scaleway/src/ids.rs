@@ -1,5 +1,6 @@
 //! Names of things: resource ids, zones and regions.
 
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
@@ -30,6 +31,11 @@ impl Id {
             part(17, 20),
             part(20, 32)
         ))
+    }
+
+    /// The id of something that has the same one in every world, such as an image.
+    pub(crate) fn named(name: &str) -> Self {
+        Self::from_random(Sha256::digest(name).into())
     }
 
     /// As text.
@@ -82,6 +88,11 @@ impl Zone {
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
+
+    /// The zones of Linux servers.
+    pub(crate) const LINUX: [&str; 9] = [
+        "fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "nl-ams-3", "pl-waw-1", "pl-waw-2", "pl-waw-3",
+    ];
 
     /// As text.
     pub fn as_str(&self) -> &str {

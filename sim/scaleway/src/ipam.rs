@@ -4,7 +4,6 @@
 //! compared as they are, and exactly one source must be named.
 
 use crate::account::{Owner, Resource};
-use crate::apple::networks::Attachment;
 use crate::call::{Call, Reply};
 use crate::clock::after;
 use crate::ids::{Id, Region};
@@ -34,8 +33,11 @@ pub(crate) struct Ip {
     resource_type: String,
     /// The NIC: the id of the attachment.
     resource_id: Id,
-    /// Whose name and MAC are shown.
+    /// Whose name is shown.
     server_id: Id,
+    /// The MAC of the NIC; none if it is that of the machine.
+    #[serde(default)]
+    mac: Option<String>,
     created_at: Timestamp,
     /// From when on lists have it.
     visible_at: Timestamp,
@@ -47,6 +49,16 @@ impl Row for Ip {
     }
 }
 
+/// What addresses are given to.
+pub(crate) struct Nic {
+    pub(crate) id: Id,
+    pub(crate) server_id: Id,
+    pub(crate) private_network_id: Id,
+    /// For example `instance_private_nic`.
+    pub(crate) kind: &'static str,
+    pub(crate) mac: Option<String>,
+}
+
 /// All addresses.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Ipam {
@@ -56,9 +68,9 @@ pub(crate) struct Ipam {
 const SOURCES: [&str; 5] = ["zonal", "regional", "private_network_id", "subnet_id", "source_vpc_id"];
 
 impl World {
-    /// Gives an attachment one address in each subnet of its network.
-    pub(crate) fn allocate_addresses(&mut self, at: Timestamp, attachment: &Attachment) -> Vec<Id> {
-        let Some(network) = self.vpc.networks.get(&attachment.private_network_id).cloned() else {
+    /// Gives a NIC one address in each subnet of its network.
+    pub(crate) fn allocate_addresses(&mut self, at: Timestamp, nic: &Nic) -> Vec<Id> {
+        let Some(network) = self.vpc.networks.get(&nic.private_network_id).cloned() else {
             return Vec::new();
         };
         let visible_at = after(at, self.settings.delays.ipam);
@@ -87,9 +99,10 @@ impl World {
                 subnet_id: subnet.id.clone(),
                 private_network_id: network.id.clone(),
                 vpc_id: network.vpc_id.clone(),
-                resource_type: "apple_silicon_private_nic".to_owned(),
-                resource_id: attachment.id.clone(),
-                server_id: attachment.server_id.clone(),
+                resource_type: nic.kind.to_owned(),
+                resource_id: nic.id.clone(),
+                server_id: nic.server_id.clone(),
+                mac: nic.mac.as_ref().map(|mac| mac.to_uppercase()),
                 created_at: at,
                 visible_at,
             };
@@ -107,13 +120,29 @@ impl World {
         }
     }
 
+    /// The IPv4 address of a NIC with its prefix, for example `172.16.0.2/22`.
+    pub(crate) fn private_v4(&self, nic: &Id) -> Option<String> {
+        let mut of_nic = self.ipam.addresses.iter().filter(|row| row.resource_id == *nic);
+        let found = of_nic.find(|row| row.address.is_ipv4())?;
+        Some(format!("{}/{}", found.address, found.prefix))
+    }
+
+    /// Whether a network has addresses in use.
+    pub(crate) fn has_addresses(&self, network: &Id) -> bool {
+        self.ipam.addresses.iter().any(|row| row.private_network_id == *network)
+    }
+
     /// Name and MAC of the machine an address belongs to.
-    fn named(&self, address: &Ip) -> (Option<&str>, Option<&str>) {
-        let server = self.apple.servers.get(&address.server_id);
-        (
-            server.map(|server| server.name.as_str()),
-            server.map(|server| server.mac.as_str()),
-        )
+    fn named<'a>(&'a self, address: &'a Ip) -> (Option<&'a str>, Option<&'a str>) {
+        let mini = self.apple.servers.get(&address.server_id);
+        let name = mini
+            .map(|server| server.name.as_str())
+            .or_else(|| self.linux_name(&address.server_id));
+        let mac = address
+            .mac
+            .as_deref()
+            .or_else(|| mini.map(|server| server.mac.as_str()));
+        (name, mac)
     }
 
     fn show_address(&self, address: &Ip) -> Value {
@@ -210,6 +239,8 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
     nics.extend(query.id("resource_id"));
     let mut types = query.many("resource_types");
     types.extend(query.text("resource_type"));
+    // What the vendor's own SDK sends when it is not asked for a type.
+    types.retain(|kind| kind != "unknown_type");
     let ids = query.ids("ip_ids");
     let tags = query.many("tags");
     let order = query.choice(

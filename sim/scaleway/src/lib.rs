@@ -7,9 +7,10 @@
 //!
 //! ```text
 //!   client ──HTTP──▶ server ──▶ core ── lock, clock, faults, journal
-//!                                 └──▶ world ── apple, vpc, ipam, iam, account: (state, call, now) → answer
+//!                                 └──▶ world ── apple, instance, metal, block, vpc, ipam, iam, account: (state, call, now) → answer
 //!   tests  ──Handle or /_sim/──▶ core            bill: what is owed
-//!   sim/mac ◀──HostFactory or /_sim/events── what happened to machines
+//!   sim/mac   ◀──HostFactory or /_sim/events──── what happened to minis
+//!   sim/linux ◀──BoxFactory or /_sim/box-events── what changed about Linux machines
 //! ```
 //!
 //! Nothing here is shared with our client of the same API: both were written from the same facts, and that they
@@ -32,6 +33,8 @@
 mod account;
 mod apple;
 mod bill;
+mod block;
+mod boxes;
 mod call;
 mod cidr;
 pub mod cli;
@@ -45,8 +48,12 @@ mod handle;
 mod host;
 mod iam;
 mod ids;
+mod instance;
 mod ipam;
 mod journal;
+mod linux;
+mod marketplace;
+mod metal;
 mod page;
 mod prices;
 mod projects;
@@ -65,14 +72,23 @@ pub use apple::catalog::{Offer, Os};
 pub use apple::life::{Fate, Outcome};
 pub use apple::server::{Commitment, Health, Status, VpcStatus};
 pub use bill::{Bill, BilledLine, Line, MicroEuro, Plan, Stretch};
+pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, LinuxBox, NoBoxes, Power, PrivateLeg};
+pub use cidr::Cidr;
 pub use clock::{BadFactor, Factor};
-pub use deed::{Deed, DeedError, Minis, Which};
+pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};
 pub use fault::{Act, Fault, FaultId, When};
 pub use handle::Handle;
 pub use host::{AddressPlan, Host, HostChange, HostEvent, HostFactory, HostKey, NoHosts};
 pub use ids::{BadId, Id, Region, Zone};
+pub use instance::catalog::CommercialType;
+pub use instance::server::State;
 pub use journal::Entry;
-pub use settings::{Delays, Passwords, Permission, Settings, Vanished, VpcToggle};
+pub use linux::{BoxFate, BoxOutcome, Stage};
+pub use metal::catalog::{MetalOffer, MetalOs, Period};
+pub use metal::server::MetalStatus;
+pub use settings::{
+    Delays, DynamicIp, EarlyAttachment, ErrorStyle, Passwords, Permission, PrivateNics, Settings, Vanished, VpcToggle,
+};
 pub use sim::{Options, Sim, SimError};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use world::{DEFAULT_ACCESS_KEY, DEFAULT_ORGANIZATION, DEFAULT_PROJECT, DEFAULT_SECRET_KEY};

@@ -9,6 +9,7 @@ use crate::strict::Query;
 use serde_json::{Value, json};
 
 const DEFAULT_SIZE: u32 = 20;
+const DEFAULT_PER_PAGE: u32 = 50;
 const MAX_SIZE: u32 = 100;
 
 /// Which part of a list was asked for.
@@ -33,6 +34,32 @@ impl Page {
             number,
             size: size.min(cap.unwrap_or(MAX_SIZE)).max(1),
         }
+    }
+
+    /// Reads `page` and `per_page`, as the Instance API spells it.
+    pub(crate) fn read_per_page(query: &mut Query, cap: Option<u32>) -> Self {
+        let number = query.number("page").unwrap_or(1);
+        if number == 0 {
+            query.refuse("page", Reason::Constraint, "pages are counted from 1");
+        }
+        let size = query.number("per_page").unwrap_or(DEFAULT_PER_PAGE);
+        if size == 0 || size > MAX_SIZE {
+            query.refuse("per_page", Reason::Constraint, format!("must be from 1 to {MAX_SIZE}"));
+        }
+        Self {
+            number,
+            size: size.min(cap.unwrap_or(MAX_SIZE)).max(1),
+        }
+    }
+
+    /// The answer of the Instance API: the count is in a header, not in the body.
+    pub(crate) fn reply_counted<T>(self, name: &str, items: &[T], draw: impl Fn(&T) -> Value) -> Reply {
+        let mut reply = self.reply(name, items, draw);
+        if let Some(fields) = reply.body.as_mut().and_then(Value::as_object_mut) {
+            fields.remove("total_count");
+        }
+        reply.headers.push(("x-total-count", items.len().to_string()));
+        reply
     }
 
     /// The answer: this page of `items` under `name`, and how many there are in all. Only what is on the page is drawn.

@@ -6,6 +6,7 @@
 use crate::ids::Id;
 use http::StatusCode;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Why an argument was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,13 @@ pub(crate) enum Refusal {
     Precondition { precondition: &'static str, help: String },
     /// 423: by the abuse or billing team.
     Locked { resource: &'static str, id: Id },
+    /// 400 as the Instance API said it for years: one message, and messages per field.
+    InvalidRequest {
+        message: String,
+        fields: Vec<(String, String)>,
+    },
+    /// 404 as the Instance API said it for years.
+    UnknownResource { message: String },
     /// 501: the real API has this, the emulator does not.
     NotEmulated(String),
 }
@@ -95,6 +103,27 @@ impl Refusal {
         }])
     }
 
+    /// The same in the older words of the Instance API.
+    pub(crate) fn in_older_words(self) -> Self {
+        match self {
+            Self::Arguments(arguments) => Self::InvalidRequest {
+                message: "Validation Error".to_owned(),
+                fields: arguments
+                    .into_iter()
+                    .map(|argument| (argument.name, argument.help))
+                    .collect(),
+            },
+            Self::Precondition { help, .. } => Self::InvalidRequest {
+                message: help,
+                fields: Vec::new(),
+            },
+            Self::NotFound { id, .. } => Self::UnknownResource {
+                message: format!("\"{id}\" not found"),
+            },
+            other => other,
+        }
+    }
+
     /// Nothing with this id.
     pub(crate) fn not_found(resource: &'static str, id: impl Into<String>) -> Self {
         Self::NotFound {
@@ -106,10 +135,10 @@ impl Refusal {
     /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Arguments(_) => StatusCode::BAD_REQUEST,
+            Self::Arguments(_) | Self::InvalidRequest { .. } => StatusCode::BAD_REQUEST,
             Self::Authentication { .. } => StatusCode::UNAUTHORIZED,
             Self::Permissions { .. } | Self::Quota { .. } => StatusCode::FORBIDDEN,
-            Self::NotFound { .. } | Self::Route(_) => StatusCode::NOT_FOUND,
+            Self::NotFound { .. } | Self::UnknownResource { .. } | Self::Route(_) => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Transient { .. } | Self::Exists { .. } => StatusCode::CONFLICT,
             Self::OutOfStock { .. } | Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
@@ -133,6 +162,8 @@ impl Refusal {
             Self::OutOfStock { .. } => "out_of_stock",
             Self::Precondition { .. } => "precondition_failed",
             Self::Locked { .. } => "locked",
+            Self::InvalidRequest { .. } => "invalid_request_error",
+            Self::UnknownResource { .. } => "unknown_resource",
             Self::NotEmulated(_) => "not_emulated",
         }
     }
@@ -189,6 +220,14 @@ impl Refusal {
             Self::Locked { resource, id } => {
                 json!({"message": "resource is locked", "resource": resource, "resource_id": id})
             }
+            Self::InvalidRequest { message, fields } => {
+                let mut by_field: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+                for (field, help) in fields {
+                    by_field.entry(field).or_default().push(help);
+                }
+                json!({"message": message, "fields": by_field})
+            }
+            Self::UnknownResource { message } => json!({"message": message}),
             Self::NotEmulated(what) => json!({"message": format!("the emulator does not have this: {what}")}),
         };
         if let Some(fields) = body.as_object_mut() {

@@ -89,11 +89,14 @@ async fn handle(
         ));
     };
     let token = head.headers.get("x-auth-token").and_then(|token| token.to_str().ok());
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let content_type = content_type.and_then(|kind| kind.split(';').next());
     let call = Call {
         method: head.method,
         path,
         query: head.uri.query().unwrap_or_default().to_owned(),
         token: token.map(str::to_owned),
+        content_type: content_type.map(|kind| kind.trim().to_ascii_lowercase()),
         body: body.to_bytes().to_vec(),
     };
     if ours {

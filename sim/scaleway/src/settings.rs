@@ -1,5 +1,6 @@
 //! How the emulated world behaves: delays, moods and limits. All of it can be changed while it runs.
 
+use crate::cidr::Cidr;
 use std::time::Duration;
 
 /// Every switch. The defaults are what a customer meets on an ordinary day.
@@ -29,6 +30,20 @@ pub struct Settings {
     pub passwords: Passwords,
     /// Whether passwords contain characters that break shells and URLs.
     pub awkward_passwords: bool,
+    /// Where Linux servers get their public addresses. The first two are left to the router.
+    pub linux_public: Cidr,
+    /// Where private networks get their blocks when they ask for none.
+    pub private_networks: Cidr,
+    /// Where SSH listens on Linux servers. The API has no such field: real ones use 22.
+    pub linux_ssh_port: u16,
+    /// What becomes of `dynamic_ip_required` when an Instance is created without it.
+    pub dynamic_ip: DynamicIp,
+    /// Whether an Instance lists its private NICs.
+    pub private_nics: PrivateNics,
+    /// The words in which the Instance API refuses.
+    pub instance_errors: ErrorStyle,
+    /// What a private network does that was attached to an Elastic Metal server before its option was enabled.
+    pub early_attachment: EarlyAttachment,
 }
 
 impl Default for Settings {
@@ -45,6 +60,13 @@ impl Default for Settings {
             duplicate_ssh_keys: Permission::Refuse,
             passwords: Passwords::Shown,
             awkward_passwords: false,
+            linux_public: Cidr::LOOPBACK,
+            private_networks: Cidr::PRIVATE,
+            linux_ssh_port: 22,
+            dynamic_ip: DynamicIp::IfAsked,
+            private_nics: PrivateNics::Omitted,
+            instance_errors: ErrorStyle::Current,
+            early_attachment: EarlyAttachment::StaysDark,
         }
     }
 }
@@ -86,6 +108,42 @@ pub struct Delays {
     /// A connectivity diagnostic.
     #[serde(with = "seconds")]
     pub diagnostic: Duration,
+    /// An Instance, from poweron to running.
+    #[serde(with = "seconds")]
+    pub instance_boot: Duration,
+    /// An Instance, from poweroff to stopped.
+    #[serde(with = "seconds")]
+    pub instance_stop: Duration,
+    /// A private NIC, from created to available.
+    #[serde(with = "seconds")]
+    pub nic: Duration,
+    /// How long a private NIC and its addresses outlive their deletion.
+    #[serde(with = "seconds")]
+    pub nic_release: Duration,
+    /// A block volume, until it can be used, and until it is gone.
+    #[serde(with = "seconds")]
+    pub volume: Duration,
+    /// An Elastic Metal order, until a machine is picked for it.
+    #[serde(with = "seconds")]
+    pub metal_order: Duration,
+    /// Elastic Metal, from picked to delivered.
+    #[serde(with = "seconds")]
+    pub metal_delivery: Duration,
+    /// From the request to install until the API shows it.
+    #[serde(with = "seconds")]
+    pub metal_install_begins: Duration,
+    /// The installation itself.
+    #[serde(with = "seconds")]
+    pub metal_install: Duration,
+    /// Elastic Metal: reboot, start and stop.
+    #[serde(with = "seconds")]
+    pub metal_power: Duration,
+    /// Switching an option on or off.
+    #[serde(with = "seconds")]
+    pub metal_option: Duration,
+    /// From DELETE to gone.
+    #[serde(with = "seconds")]
+    pub metal_deletion: Duration,
 }
 
 impl Default for Delays {
@@ -102,6 +160,18 @@ impl Default for Delays {
             restock: Duration::from_mins(30),
             disclosure: Duration::from_hours(72),
             diagnostic: Duration::from_secs(5),
+            instance_boot: Duration::from_secs(25),
+            instance_stop: Duration::from_secs(20),
+            nic: Duration::from_secs(5),
+            nic_release: Duration::from_secs(5),
+            volume: Duration::from_secs(2),
+            metal_order: Duration::from_mins(1),
+            metal_delivery: Duration::from_mins(8),
+            metal_install_begins: Duration::from_secs(3),
+            metal_install: Duration::from_mins(40),
+            metal_power: Duration::from_mins(4),
+            metal_option: Duration::from_secs(90),
+            metal_deletion: Duration::from_mins(2),
         }
     }
 }
@@ -148,6 +218,46 @@ pub enum Passwords {
     SealedButInVncUrl,
     /// Both are `<sealed>`.
     Sealed,
+}
+
+/// What an Instance gets that was created without `dynamic_ip_required`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DynamicIp {
+    /// No public address, as operators met it.
+    IfAsked,
+    /// A public address, as in recorded answers.
+    UnlessDeclined,
+}
+
+/// Whether `private_nics` is part of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrivateNics {
+    /// It is not; only `/private_nics` tells.
+    Omitted,
+    /// It is.
+    Shown,
+}
+
+/// How the Instance API says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorStyle {
+    /// Like all other products, as recorded in 2025.
+    Current,
+    /// `invalid_request_error` and `unknown_resource`, as for years before.
+    Legacy,
+}
+
+/// What an attachment does that was made too early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EarlyAttachment {
+    /// The API shows it attached with a VLAN and addresses, and no packet ever passes until it is attached anew.
+    StaysDark,
+    /// Packets pass from the moment the option is enabled.
+    LightsUp,
 }
 
 /// Durations as seconds, which people can type.

@@ -1,5 +1,6 @@
 //! Starting and stopping.
 
+use crate::boxes::{BoxFactory, NoBoxes};
 use crate::clock::{Clock, Factor, wall};
 use crate::core::Core;
 use crate::deed::{Deed, DeedError};
@@ -95,6 +96,15 @@ impl Sim {
 
     /// Starts with somebody who makes the machines.
     pub async fn start_with(options: Options, hosts: impl HostFactory) -> Result<Self, SimError> {
+        Self::start_with_boxes(options, hosts, NoBoxes).await
+    }
+
+    /// Starts with somebody who makes the minis, and somebody who makes the Linux machines.
+    pub async fn start_with_boxes(
+        options: Options,
+        hosts: impl HostFactory,
+        boxes: impl BoxFactory,
+    ) -> Result<Self, SimError> {
         let listen_failed = |source| SimError::Listen {
             address: options.listen,
             source,
@@ -113,6 +123,11 @@ impl Sim {
         tasks.spawn(
             stop.clone()
                 .run_until_cancelled_owned(tell(Arc::clone(&core), hosts))
+                .then_unit(),
+        );
+        tasks.spawn(
+            stop.clone()
+                .run_until_cancelled_owned(tell_boxes(Arc::clone(&core), boxes))
                 .then_unit(),
         );
         if let Some(path) = options.state.clone() {
@@ -195,6 +210,21 @@ async fn tell(core: Arc<Core>, hosts: impl HostFactory) {
         for event in core.events_after(told) {
             told = event.number;
             hosts.changed(&event).await;
+        }
+        if last.wait_for(|last| *last > told).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The same for the maker of Linux machines.
+async fn tell_boxes(core: Arc<Core>, boxes: impl BoxFactory) {
+    let mut last = core.box_events.subscribe();
+    let mut told = 0;
+    loop {
+        for event in core.box_events_after(told) {
+            told = event.number;
+            boxes.changed(&event).await;
         }
         if last.wait_for(|last| *last > told).await.is_err() {
             return;

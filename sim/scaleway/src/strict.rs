@@ -202,6 +202,22 @@ impl Fields {
         texts.unwrap_or_else(|| self.wrong(name, "must be a list of strings").unwrap_or_default())
     }
 
+    /// A list that may be left as it is: none if it is not given.
+    pub(crate) fn some_texts(&mut self, name: &str) -> Option<Vec<String>> {
+        let given = self.values.get(name).is_some_and(|value| !value.is_null());
+        let texts = self.texts(name);
+        given.then_some(texts)
+    }
+
+    /// Whether a field is given as null, which is not the same as not given.
+    pub(crate) fn cleared(&mut self, name: &str) -> bool {
+        let null = self.values.get(name).is_some_and(Value::is_null);
+        if null {
+            self.values.remove(name);
+        }
+        null
+    }
+
     pub(crate) fn ids(&mut self, name: &str) -> Vec<Id> {
         let texts = self.texts(name);
         texts

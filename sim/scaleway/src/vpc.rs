@@ -181,10 +181,11 @@ impl World {
     /// A block nobody in the VPC uses yet.
     fn free_block(&self, vpc_id: &Id) -> Cidr {
         let taken: Vec<Cidr> = self.blocks_of(vpc_id);
+        let range = self.settings.private_networks;
         (0..1024)
-            .map(Cidr::private_v4)
+            .map_while(|number| range.part(number))
             .find(|block| !taken.iter().any(|other| other.overlaps(*block)))
-            .unwrap_or_else(|| Cidr::private_v4(0))
+            .unwrap_or(range)
     }
 
     fn blocks_of(&self, vpc_id: &Id) -> Vec<Cidr> {
@@ -345,12 +346,9 @@ fn update(world: &mut World, caller: &Caller, region: &Region, id: &Id, call: &C
 /// DELETE `/private-networks/{id}`
 fn delete(world: &mut World, caller: &Caller, region: &Region, id: &Id) -> Result<Reply, Refusal> {
     world.visible_network(caller, region, id, Action::Delete)?;
-    if world
-        .apple
-        .attachments
-        .iter()
-        .any(|attachment| attachment.private_network_id == *id)
-    {
+    let minis = world.apple.attachments.iter();
+    let minis = minis.filter(|attachment| attachment.private_network_id == *id);
+    if minis.count() > 0 || world.has_addresses(id) || world.linux_uses(id) {
         return Err(Refusal::Precondition {
             precondition: "resource_still_in_use",
             help: "All servers must be removed from the private network before deleting it.".to_owned(),

@@ -6,16 +6,20 @@
 use crate::account::{Accounts, Action, ApiKey, Owner, PermissionSet, Project, Resource, Scope};
 use crate::apple::{self, Apple};
 use crate::bill::Ledger;
+use crate::block::{self, Block};
 use crate::call::{Call, Reply};
 use crate::dice::Dice;
 use crate::host::{AddressPlan, Host, HostChange};
 use crate::iam::{self, Iam};
 use crate::ids::Id;
+use crate::instance::{self, Instances};
 use crate::ipam::{self, Ipam};
+use crate::linux::Linux;
+use crate::metal::{self, Metals};
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 use crate::vpc::{self, Networks};
-use crate::{prices, projects};
+use crate::{marketplace, prices, projects};
 use jiff::{SignedDuration, Timestamp};
 
 /// The secret key everybody may use until a seed says otherwise.
@@ -39,9 +43,24 @@ pub(crate) struct World {
     pub(crate) ipam: Ipam,
     pub(crate) iam: Iam,
     pub(crate) bill: Ledger,
+    #[serde(default)]
+    pub(crate) instance: Instances,
+    #[serde(default)]
+    pub(crate) block: Block,
+    #[serde(default)]
+    pub(crate) metal: Metals,
+    #[serde(default)]
+    pub(crate) linux: Linux,
+    /// Whether the rows of Linux machines may have changed since they were last told.
+    #[serde(skip, default = "yes")]
+    pub(crate) stirred: bool,
     /// What whoever emulates the machines has not been told yet.
     #[serde(skip)]
     pub(crate) announcements: Vec<(HostChange, Host)>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Who asks, and when.
@@ -85,6 +104,11 @@ impl World {
             ipam: Ipam::default(),
             iam: Iam::default(),
             bill: Ledger::default(),
+            instance: Instances::default(),
+            block: Block::default(),
+            metal: Metals::default(),
+            linux: Linux::default(),
+            stirred: true,
             announcements: Vec::new(),
         }
     }
@@ -96,6 +120,9 @@ impl World {
         if let ["product-catalog", "v2alpha1", rest @ ..] = segments.as_slice() {
             return prices::answer(self, rest, call);
         }
+        if let ["marketplace", "v2", rest @ ..] = segments.as_slice() {
+            return marketplace::answer(self, rest, call);
+        }
         let key = self.accounts.authenticate(call.token.as_deref(), now)?.clone();
         let caller = Caller { now, key };
         match segments.as_slice() {
@@ -104,7 +131,11 @@ impl World {
             ["ipam", "v1", "regions", region, rest @ ..] => ipam::answer(self, &caller, region, rest, call),
             ["iam", "v1alpha1", rest @ ..] => iam::answer(self, &caller, rest, call),
             ["account", "v3", rest @ ..] => projects::answer(self, &caller, rest, call),
-            ["instance" | "baremetal" | "block" | "marketplace", ..] => Err(Refusal::NotEmulated(call.path.clone())),
+            ["instance", "v1", "zones", zone, rest @ ..] => instance::answer(self, &caller, zone, rest, call),
+            ["block", "v1", "zones", zone, rest @ ..] => block::answer(self, &caller, zone, rest, call),
+            ["baremetal", "v1", "zones", zone, rest @ ..] => metal::answer(self, &caller, zone, rest, call),
+            ["baremetal", "v3", "zones", zone, rest @ ..] => metal::answer_v3(self, &caller, zone, rest, call),
+            ["baremetal" | "block", ..] => Err(Refusal::NotEmulated(call.path.clone())),
             _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
         }
     }

@@ -52,6 +52,7 @@ impl services::FleetKeys for fleet_key::FleetKeys {
             Ok(LoginKey {
                 private: key.private,
                 public: key.public,
+                id: Some(key.key_id),
                 sudo_password: key.sudo_password,
             })
         }

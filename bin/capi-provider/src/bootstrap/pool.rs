@@ -90,7 +90,7 @@ struct Task {
 pub enum Seat {
     /// It can be set up now.
     Free,
-    /// Others come first; the machine is woken.
+    /// Others come first; whoever asked for a place is woken.
     Full,
     /// It is being set up.
     Running(Vec<Step>),
@@ -123,8 +123,18 @@ impl Pool {
         }))
     }
 
-    /// How this machine's set-up of this host stands. What is known of another host is forgotten.
+    /// How this machine's set-up of this host stands. What is known of another host is forgotten. If the pool is full, the machine
+    /// stands in the queue from now on and is woken.
     pub fn seat(&self, uid: &str, key: &Key, server: &ServerId) -> Seat {
+        self.ask(uid, server, Some(key))
+    }
+
+    /// The same for a machine that has no use for a place now: the place it would be woken for would be lost to those who have.
+    pub fn look(&self, uid: &str, server: &ServerId) -> Seat {
+        self.ask(uid, server, None)
+    }
+
+    fn ask(&self, uid: &str, server: &ServerId, queue: Option<&Key>) -> Seat {
         let mut state = self.lock();
         if state.places.get(uid).is_some_and(|place| place.server != *server) {
             drop(state);
@@ -144,7 +154,9 @@ impl Pool {
         if state.running() < self.0.limit {
             return Seat::Free;
         }
-        if !state.waiting.contains(key) {
+        if let Some(key) = queue
+            && !state.waiting.contains(key)
+        {
             state.waiting.push_back(key.clone());
         }
         Seat::Full
@@ -263,7 +275,7 @@ impl Pool {
             Err(Trouble::Preparation(_) | Trouble::NoCredentials) => "not_started",
             Err(Trouble::Stopped) => "stopped",
         });
-        let next = {
+        let next: Vec<Key> = {
             let mut state = self.lock();
             // Whoever forgot it does not want to hear of it; it may have been begun anew by now.
             if let Some(place) = state.places.get_mut(&uid)
@@ -272,7 +284,9 @@ impl Pool {
             {
                 place.what = What::Ended(Arc::new(result));
             }
-            state.waiting.pop_front()
+            // One for each free place, not only for this one: a machine that was woken may have no use for it any more.
+            let free = self.0.limit.saturating_sub(state.running()).min(state.waiting.len());
+            state.waiting.drain(..free).collect()
         };
         for key in std::iter::once(key).chain(next) {
             self.0.registry.wake(&key);
@@ -341,106 +355,4 @@ pub(crate) fn note_step(steps: &mut Vec<Step>, name: &str, state: StepState, mes
 }
 
 #[cfg(test)]
-mod tests {
-    use russet_telemetry::Metrics;
-
-    use super::*;
-
-    fn pool(limit: usize) -> Pool {
-        let metrics = ProviderMetrics::new(&Metrics::new());
-        Pool::new(limit, Duration::from_mins(1), Registry::default(), metrics)
-    }
-
-    fn key(name: &str) -> Key {
-        Key {
-            namespace: "n".into(),
-            name: name.into(),
-        }
-    }
-
-    fn server(id: &str) -> ServerId {
-        id.parse().unwrap()
-    }
-
-    async fn until_ended(pool: &Pool, uid: &str, id: &str) -> Arc<Result<Done, Trouble>> {
-        loop {
-            if let Seat::Ended(_, result) = pool.seat(uid, &key(uid), &server(id)) {
-                return result;
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_result_stays_until_it_was_written_down_and_a_failure_rests() {
-        let pool = pool(1);
-        let stop = CancellationToken::new();
-        let running = tokio::spawn(pool.clone().run(stop.clone()));
-        let fail: Work = Box::new(|progress, _| {
-            Box::pin(async move {
-                progress.step("ssh", StepState::Running, None);
-                Err(failed("no route to host"))
-            })
-        });
-        assert!(matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Free));
-        pool.start("u1", &key("u1"), &server("a"), Vec::new(), fail);
-        let result = until_ended(&pool, "u1", "a").await;
-        assert!(matches!(&*result, Err(Trouble::Host(_))));
-        assert!(
-            matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Ended(..)),
-            "not lost by looking"
-        );
-        pool.acknowledge("u1");
-        assert!(matches!(pool.seat("u1", &key("u1"), &server("a")), Seat::Resting(_)));
-        assert!(
-            matches!(pool.seat("u1", &key("u1"), &server("b")), Seat::Free),
-            "another host does not rest"
-        );
-        stop.cancel();
-        running.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn the_pool_is_bounded_and_what_is_forgotten_ends() {
-        let pool = pool(1);
-        let stop = CancellationToken::new();
-        let running = tokio::spawn(pool.clone().run(stop.clone()));
-        let (ended, mut told) = mpsc::unbounded_channel();
-        let wait: Work = Box::new(move |_, stop| {
-            Box::pin(async move {
-                stop.cancelled().await;
-                let _ = ended.send(());
-                Err(Trouble::Stopped)
-            })
-        });
-        pool.start("u1", &key("u1"), &server("a"), Vec::new(), wait);
-        assert!(matches!(pool.seat("u2", &key("u2"), &server("b")), Seat::Full));
-        pool.forget("u1");
-        told.recv().await.unwrap();
-        loop {
-            if matches!(pool.seat("u2", &key("u2"), &server("b")), Seat::Free) {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        stop.cancel();
-        running.await.unwrap();
-    }
-
-    #[test]
-    fn steps_keep_their_order_and_count_their_attempts() {
-        let mut steps = Vec::new();
-        let now = Timestamp::UNIX_EPOCH;
-        for (name, state) in [
-            ("ssh", StepState::Running),
-            ("ssh", StepState::Failed),
-            ("join", StepState::Skipped),
-            ("ssh", StepState::Running),
-        ] {
-            note_step(&mut steps, name, state, None, now);
-        }
-        let seen: Vec<_> = steps.iter().map(|step| (step.name.as_str(), step.attempts)).collect();
-        assert_eq!(seen, [("ssh", Some(2)), ("join", None)]);
-        assert_eq!(steps[0].finished_at, None, "it runs again");
-    }
-}
+mod tests;

@@ -29,6 +29,8 @@ pub struct LoginKey {
     pub private: Secret<String>,
     /// The public key, one line.
     pub public: String,
+    /// Its id at Scaleway, once it is registered.
+    pub id: Option<russet_scaleway::SshKeyId>,
     /// A password that the fleet's hosts share, if an operator gave one.
     pub sudo_password: Option<Secret<String>>,
 }

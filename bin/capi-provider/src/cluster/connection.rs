@@ -10,11 +10,11 @@ use russet_controller::{Class, Classify};
 use russet_telemetry::Secret;
 use tracing::{info, warn};
 
-use super::capi::Cluster;
 use super::probe::Answer;
 use super::reconcile::Context;
 use super::{Error, secret};
 use crate::api_server::{ApiServer, brief};
+use crate::capi::Cluster;
 
 /// Something that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

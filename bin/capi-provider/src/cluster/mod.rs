@@ -13,7 +13,6 @@
 //!
 //! A Secret that somebody else supplies (without our label) is never written. It is tried, and what it lacks stands in a condition.
 
-mod capi;
 mod connection;
 mod error;
 mod probe;
@@ -31,7 +30,7 @@ use russet_controller::{Component, Manager};
 use serde::Serialize;
 
 use crate::api_server;
-use capi::Cluster;
+use crate::capi::Cluster;
 pub use error::Error;
 
 /// Field manager and name of the controller.
@@ -113,7 +112,7 @@ pub fn component(manager: &Manager, settings: Settings) -> Component {
     let clusters = runner.watches::<Cluster>(&watcher::Config::default(), |cluster| {
         let namespace = cluster.metadata.namespace.clone().unwrap_or_default();
         let refs = [&cluster.spec.infrastructure_ref, &cluster.spec.control_plane_ref];
-        let ours = refs.into_iter().flatten().filter(|to| to.is_ours());
+        let ours = refs.into_iter().flatten().filter(|to| to.is_our_cluster());
         ours.map(|to| ObjectRef::new(&to.name).within(&namespace)).collect()
     });
     let context = reconcile::Context {

@@ -14,12 +14,12 @@ use russet_controller::{Applier, Cache, Class, Classify as _, Outcome};
 use serde_json::json;
 use tracing::info;
 
-use super::capi::Cluster;
 use super::connection::Finding;
 use super::probe::Probes;
 use super::status::{self, Facts};
 use super::{Error, Settings};
 use crate::api_server::{self, ApiServer};
+use crate::capi::Cluster;
 
 /// How soon to look again while something is wrong.
 const MENDING: Duration = Duration::from_secs(15);

@@ -15,8 +15,8 @@ use russet_api::labels::{MANAGED_BY, MANAGED_BY_CAPI, cluster_api::CLUSTER_NAME}
 use russet_telemetry::Secret;
 use serde::Deserialize;
 
-use super::capi::Cluster;
 use crate::api_server::ApiServer;
+use crate::capi::Cluster;
 use crate::kubeconfig;
 
 const KEY: &str = "value";

@@ -15,6 +15,7 @@
 
 mod approver;
 mod error;
+mod requests;
 mod revoke;
 mod token;
 
@@ -34,6 +35,8 @@ use crate::machine_ref::MachineRef;
 
 pub use approver::{ServingNames, approver};
 pub use error::Error;
+pub use requests::Requests;
+pub(crate) use revoke::tokens_of;
 use token::{ATTEMPTS, Token};
 pub use token::{BOOTSTRAP_GROUP, machine_group};
 
@@ -104,6 +107,7 @@ pub struct JoinCredentials {
 pub struct Identities {
     client: kube::Client,
     settings: Settings,
+    requests: Requests,
 }
 
 impl std::fmt::Debug for Identities {
@@ -117,7 +121,16 @@ impl std::fmt::Debug for Identities {
 impl Identities {
     /// Credentials for the cluster of this client.
     pub fn new(client: kube::Client, settings: Settings) -> Self {
-        Self { client, settings }
+        Self {
+            client,
+            settings,
+            requests: Requests::default(),
+        }
+    }
+
+    /// The signing requests that an approver of the same process sees, so that they are not read for each machine that goes.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// Credentials for a machine: those it has, while they are good for long enough, else new ones.

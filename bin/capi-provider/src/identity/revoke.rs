@@ -3,15 +3,15 @@
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Secret as KubeSecret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
-use kube::{Resource, ResourceExt as _};
+use kube::api::{Api, DeleteParams, Preconditions};
+use kube::{Client, Resource, ResourceExt as _};
 use russet_api::labels::{MANAGED_BY, MANAGED_BY_CAPI};
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use super::approver::undecided;
 use super::token::{self, ATTEMPTS};
-use super::{CONTEXT, Error, Identities};
+use super::{CONTEXT, Error, Identities, TOKEN_NAMESPACE};
 use crate::machine_ref::MachineRef;
 
 impl Identities {
@@ -54,20 +54,18 @@ impl Identities {
             }
         };
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let all = requests
-            .list(&ListParams::default())
-            .await
-            .map_err(failed("list", "signing requests".to_owned()))?;
-        for request in all.items.iter().filter(|request| asked_by(request, machine)) {
+        let asked = |request: &CertificateSigningRequest| asked_by(request, machine);
+        let all = self.requests.filter(&self.client, asked).await;
+        for request in all.map_err(failed("list", "signing requests".to_owned()))? {
             let unsigned = request
                 .status
                 .as_ref()
                 .is_none_or(|status| status.certificate.is_none());
-            if !(undecided(request) || unsigned) {
+            if !(undecided(&request) || unsigned) {
                 continue;
             }
             let name = request.name_any();
-            match requests.delete(&name, &exactly(request)).await {
+            match requests.delete(&name, &exactly(&*request)).await {
                 Ok(_) => info!(machine = %machine, request = name, "withdrew a signing request"),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(failed("delete", format!("signing request {name}"))(error)),
@@ -128,6 +126,25 @@ impl Identities {
         }
         Ok(true)
     }
+}
+
+/// The token Secrets of the machine with this uid, by namespace and name. There should be none when it is gone.
+pub(crate) async fn tokens_of(client: &Client, uid: &str) -> Result<Vec<String>, kube::Error> {
+    let tokens: Api<KubeSecret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
+    let machine = MachineRef {
+        namespace: String::new(),
+        name: String::new(),
+        uid: uid.to_owned(),
+    };
+    let mut found = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let name = token::secret_name(&token::id(uid, attempt));
+        let live = tokens.get_metadata_opt(&name).await?;
+        if live.is_some_and(|live| token::belongs(&live, &machine)) {
+            found.push(format!("{TOKEN_NAMESPACE}/{name}"));
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a signing request comes from this machine: from its token, or from its node.

@@ -78,7 +78,7 @@ pub(super) fn secret_name(id: &str) -> String {
 }
 
 /// Whether a Secret is the token of this machine.
-pub(super) fn belongs(secret: &KubeSecret, machine: &MachineRef) -> bool {
+pub(super) fn belongs<K: kube::Resource>(secret: &K, machine: &MachineRef) -> bool {
     secret.labels().get(MANAGED_BY).is_some_and(|by| by == MANAGED_BY_CAPI)
         && secret.labels().get(OWNER_UID).is_some_and(|uid| *uid == machine.uid)
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{Inventories, ZoneState, put};
-use crate::host::{Host, Inventory};
+use crate::host::{Host, Inventory, Listed};
 
 /// A zone nobody asked for in so long is not read any more.
 const FORGET_AFTER: Duration = Duration::from_hours(1);
@@ -134,14 +134,15 @@ impl Inventories {
     }
 }
 
+/// Whom a new list concerns.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Woken {
-    waiting: BTreeSet<crate::registry::Key>,
-    changed: BTreeSet<ServerId>,
+pub(crate) struct Woken {
+    pub(crate) waiting: BTreeSet<crate::registry::Key>,
+    pub(crate) changed: BTreeSet<ServerId>,
 }
 
 /// Puts a new list in the place of the old one.
-fn take(state: &mut ZoneState, hosts: Vec<Host>, begun: Instant, now: Timestamp) -> Woken {
+pub(crate) fn take<H: Listed>(state: &mut ZoneState<H>, hosts: Vec<H>, begun: Instant, now: Timestamp) -> Woken {
     let first = state.inventory.at.is_none();
     // Whoever was told that the list cannot be read has to hear that it can.
     let recovered = state.error.take().is_some();
@@ -150,19 +151,19 @@ fn take(state: &mut ZoneState, hosts: Vec<Host>, begun: Instant, now: Timestamp)
     for (_, host) in state.observed.values() {
         put(&mut state.inventory, host);
     }
-    let before: BTreeMap<&ServerId, &Host> = old.hosts.iter().map(|host| (&host.id, host)).collect();
+    let before: BTreeMap<&ServerId, &H> = old.hosts.iter().map(|host| (host.id(), host)).collect();
     let mut changed: BTreeSet<ServerId> = state
         .inventory
         .hosts
         .iter()
-        .filter(|host| before.get(&host.id) != Some(host))
-        .map(|host| host.id.clone())
+        .filter(|host| before.get(host.id()) != Some(host))
+        .map(|host| host.id().clone())
         .collect();
-    let here: BTreeSet<&ServerId> = state.inventory.hosts.iter().map(|host| &host.id).collect();
+    let here: BTreeSet<&ServerId> = state.inventory.hosts.iter().map(Listed::id).collect();
     changed.extend(
         old.hosts
             .iter()
-            .map(|host| &host.id)
+            .map(Listed::id)
             .filter(|id| !here.contains(id))
             .cloned(),
     );
@@ -210,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_woken_by_a_change_and_by_nothing_else() {
-        let mut state = ZoneState::new();
+        let mut state: ZoneState = ZoneState::new();
         state.waiting = waiting();
         let list = || vec![host("a", "pool-1"), host("b", "mac-1")];
         let now = Timestamp::UNIX_EPOCH;
@@ -232,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_that_began_before_a_call_does_not_undo_what_the_call_showed() {
-        let mut state = ZoneState::new();
+        let mut state: ZoneState = ZoneState::new();
         let now = Timestamp::UNIX_EPOCH;
         take(&mut state, vec![host("a", "pool-1")], Instant::now(), now);
         let begun = Instant::now();

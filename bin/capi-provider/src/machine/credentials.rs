@@ -9,12 +9,13 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams};
-use kube::{Client, Resource as _, ResourceExt as _};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt as _};
 use russet_api::labels;
 use russet_api::values::ServerId;
 use russet_telemetry::Secret;
 
-use super::{Error, MANAGER, Mac};
+use super::{Error, MANAGER};
 
 const PASSWORD: &str = "sudo-password";
 const USERNAME: &str = "ssh-username";
@@ -25,13 +26,13 @@ const DEFAULT_USER: &str = "m1";
 
 /// How to log in to a host.
 #[derive(Clone, Debug)]
-pub(super) struct Credentials {
-    pub(super) user: String,
-    pub(super) password: Option<Secret<String>>,
-    pub(super) fingerprint: Option<String>,
+pub(crate) struct Credentials {
+    pub(crate) user: String,
+    pub(crate) password: Option<Secret<String>>,
+    pub(crate) fingerprint: Option<String>,
 }
 
-fn name(mac: &Mac) -> String {
+fn name(mac: &impl Resource) -> String {
     format!("{}-bootstrap", mac.name_any())
 }
 
@@ -39,6 +40,14 @@ fn text(secret: &KubeSecret, key: &str) -> Option<String> {
     let bytes = &secret.data.as_ref()?.get(key)?.0;
     let text = String::from_utf8(bytes.clone()).ok()?;
     Some(text.trim_end_matches(['\r', '\n']).to_owned()).filter(|text| !text.is_empty())
+}
+
+fn api_version_of<K: Owner>(_: &K) -> std::borrow::Cow<'static, str> {
+    K::api_version(&()).into_owned().into()
+}
+
+fn kind_of<K: Owner>(_: &K) -> std::borrow::Cow<'static, str> {
+    K::kind(&()).into_owned().into()
 }
 
 /// Whether a Secret may be about this host: one that does not say may.
@@ -51,15 +60,20 @@ fn is_about(secret: &KubeSecret, server: &ServerId) -> bool {
 
 /// The Secrets. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Secrets(pub(super) Client);
+pub(crate) struct Secrets(pub(crate) Client);
+
+/// A machine of any kind.
+pub(crate) trait Owner: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Sync {}
+
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Sync> Owner for K {}
 
 impl Secrets {
-    fn api(&self, mac: &Mac) -> Api<KubeSecret> {
+    fn api(&self, mac: &impl Owner) -> Api<KubeSecret> {
         Api::namespaced(self.0.clone(), &mac.namespace().unwrap_or_default())
     }
 
     /// The credentials of this host; none if there are none, or only of another.
-    pub(super) async fn read(&self, mac: &Mac, server: &ServerId) -> Result<Option<Credentials>, Error> {
+    pub(crate) async fn read(&self, mac: &impl Owner, server: &ServerId) -> Result<Option<Credentials>, Error> {
         let secret = self.api(mac).get_opt(&name(mac)).await;
         let secret = secret.map_err(Error::kube("read the bootstrap Secret"))?;
         Ok(secret
@@ -72,9 +86,9 @@ impl Secrets {
     }
 
     /// Stores credentials that Scaleway told. A host key of an earlier installation goes with the old Secret.
-    pub(super) async fn store(
+    pub(crate) async fn store(
         &self,
-        mac: &Mac,
+        mac: &impl Owner,
         server: &ServerId,
         user: &str,
         password: &Secret<String>,
@@ -85,19 +99,24 @@ impl Secrets {
     }
 
     /// Notes the key a host showed.
-    pub(super) async fn store_fingerprint(&self, mac: &Mac, server: &ServerId, fingerprint: &str) -> Result<(), Error> {
+    pub(crate) async fn store_fingerprint(
+        &self,
+        mac: &impl Owner,
+        server: &ServerId,
+        fingerprint: &str,
+    ) -> Result<(), Error> {
         let data = BTreeMap::from([(FINGERPRINT, fingerprint)]);
         self.apply(mac, server, "capi-scaleway-applesilicon-host-key", &data)
             .await
     }
 
     /// Whether a person has put a password into the Secret that Scaleway does not tell any more.
-    pub(super) async fn has_password(&self, mac: &Mac, server: &ServerId) -> Result<bool, Error> {
+    pub(crate) async fn has_password(&self, mac: &impl Owner, server: &ServerId) -> Result<bool, Error> {
         let credentials = self.read(mac, server).await?;
         Ok(credentials.is_some_and(|credentials| credentials.password.is_some()))
     }
 
-    pub(super) async fn delete(&self, mac: &Mac) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, mac: &impl Owner) -> Result<(), Error> {
         match self.api(mac).delete(&name(mac), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -107,7 +126,7 @@ impl Secrets {
 
     async fn apply(
         &self,
-        mac: &Mac,
+        mac: &impl Owner,
         server: &ServerId,
         manager: &str,
         data: &BTreeMap<&str, &str>,
@@ -122,8 +141,8 @@ impl Secrets {
                 ])),
                 annotations: Some(BTreeMap::from([own(SERVER, server.as_str())])),
                 owner_references: Some(vec![OwnerReference {
-                    api_version: Mac::api_version(&()).into_owned(),
-                    kind: Mac::kind(&()).into_owned(),
+                    api_version: api_version_of(mac).into_owned(),
+                    kind: kind_of(mac).into_owned(),
                     name: mac.name_any(),
                     uid: mac.uid().unwrap_or_default(),
                     ..OwnerReference::default()

@@ -30,7 +30,7 @@ pub enum Error {
 
 impl Error {
     /// For `map_err`.
-    pub(super) fn kube(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
+    pub(crate) fn kube(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Kube {
             what,
             source: Box::new(source),
@@ -38,7 +38,7 @@ impl Error {
     }
 
     /// Whether somebody else wrote first.
-    pub(super) fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.is_conflict()))
     }
 }

@@ -61,7 +61,7 @@ impl Context {
                     flight.answered(&answer, Timestamp::now());
                 }
                 Ask::Settle(journal) => {
-                    self.settle(&live, &flight.attempt().id, &journal).await?;
+                    self.settle(&live, &flight.plan().attempt.id, &journal).await?;
                     flight.settled();
                 }
                 Ask::End => break,

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kube::ResourceExt as _;
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt as _};
 use tokio::time::Instant;
 
-use super::Mac;
+use crate::rollout::Work;
 
 /// A fleet's key is looked after this often while its machines take hosts.
 const KEY_FOR: Duration = Duration::from_mins(10);
@@ -15,7 +16,7 @@ const KEY_FOR: Duration = Duration::from_mins(10);
 const EGRESS_FOR: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<Inner>);
+pub(crate) struct Memory(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -28,60 +29,62 @@ struct Inner {
     /// What the set-up that runs for a machine brings its host to.
     started: HashMap<String, String>,
     rejoined: HashMap<String, Instant>,
+    /// What hosts had to run when last looked at, if anything.
+    work: HashMap<String, Work>,
     /// What was last said about a machine in a dry run.
     said: HashMap<String, String>,
 }
 
 impl Memory {
     /// Notes a write of ours.
-    pub(super) fn wrote(&self, mac: &Mac) {
-        if let (Some(uid), Some(version)) = (mac.uid(), version(mac)) {
+    pub(crate) fn wrote<K: Resource>(&self, object: &K) {
+        if let (Some(uid), Some(version)) = (object.uid(), version(object)) {
             self.lock().versions.insert(uid, version);
         }
     }
 
     /// Whether a cache shows this object as it was before our last write. The event of that write is on its way.
-    pub(super) fn is_stale(&self, mac: &Mac) -> bool {
-        let written = mac.uid().and_then(|uid| self.lock().versions.get(&uid).copied());
-        matches!((version(mac), written), (Some(seen), Some(written)) if seen < written)
+    pub(crate) fn is_stale<K: Resource>(&self, object: &K) -> bool {
+        let written = object.uid().and_then(|uid| self.lock().versions.get(&uid).copied());
+        matches!((version(object), written), (Some(seen), Some(written)) if seen < written)
     }
 
-    pub(super) fn clean(&self, uid: &str) {
+    pub(crate) fn clean(&self, uid: &str) {
         self.lock().cleaned.insert(uid.to_owned());
     }
 
-    pub(super) fn is_clean(&self, uid: &str) -> bool {
+    pub(crate) fn is_clean(&self, uid: &str) -> bool {
         self.lock().cleaned.contains(uid)
     }
 
-    pub(super) fn has_key(&self, fleet: &str) -> bool {
+    pub(crate) fn has_key(&self, fleet: &str) -> bool {
         self.lock().keys.get(fleet).is_some_and(|at| at.elapsed() < KEY_FOR)
     }
 
-    pub(super) fn key_ensured(&self, fleet: &str) {
+    pub(crate) fn key_ensured(&self, fleet: &str) {
         self.lock().keys.insert(fleet.to_owned(), Instant::now());
     }
 
-    pub(super) fn has_egress(&self, uid: &str) -> bool {
+    pub(crate) fn has_egress(&self, uid: &str) -> bool {
         self.lock().egress.get(uid).is_some_and(|at| at.elapsed() < EGRESS_FOR)
     }
 
-    pub(super) fn egress_ensured(&self, uid: &str) {
+    pub(crate) fn egress_ensured(&self, uid: &str) {
         self.lock().egress.insert(uid.to_owned(), Instant::now());
     }
 
     /// A set-up to this configuration begins.
-    pub(super) fn started(&self, uid: &str, hash: &str) {
+    pub(crate) fn started(&self, uid: &str, hash: &str) {
         self.lock().started.insert(uid.to_owned(), hash.to_owned());
     }
 
     /// What the last set-up was to. The machine may want something else by now.
-    pub(super) fn last_started(&self, uid: &str) -> Option<String> {
+    pub(crate) fn last_started(&self, uid: &str) -> Option<String> {
         self.lock().started.get(uid).cloned()
     }
 
     /// Whether a host was not asked to join again for this long; if so, it is asked now.
-    pub(super) fn may_rejoin(&self, uid: &str, pause: Duration) -> bool {
+    pub(crate) fn may_rejoin(&self, uid: &str, pause: Duration) -> bool {
         let mut inner = self.lock();
         if inner.rejoined.get(uid).is_some_and(|at| at.elapsed() < pause) {
             return false;
@@ -90,12 +93,29 @@ impl Memory {
         true
     }
 
+    /// Notes which Pods run on a host; none: none do. The wait for them goes on however they change.
+    pub(crate) fn note_work(&self, uid: &str, pods: Option<Vec<String>>, now: Timestamp) -> Option<Work> {
+        let mut inner = self.lock();
+        let Some(pods) = pods else {
+            inner.work.remove(uid);
+            return None;
+        };
+        let since = inner.work.get(uid).map_or(now, |work| work.since);
+        let work = Work { pods, since };
+        inner.work.insert(uid.to_owned(), work.clone());
+        Some(work)
+    }
+
+    pub(crate) fn work(&self, uid: &str) -> Option<Work> {
+        self.lock().work.get(uid).cloned()
+    }
+
     /// Whether this is news about a machine.
-    pub(super) fn is_news(&self, uid: &str, text: &str) -> bool {
+    pub(crate) fn is_news(&self, uid: &str, text: &str) -> bool {
         self.lock().said.insert(uid.to_owned(), text.to_owned()).as_deref() != Some(text)
     }
 
-    pub(super) fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         let mut inner = self.lock();
         inner.versions.remove(uid);
         inner.cleaned.remove(uid);
@@ -103,6 +123,7 @@ impl Memory {
         inner.said.remove(uid);
         inner.started.remove(uid);
         inner.rejoined.remove(uid);
+        inner.work.remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -111,12 +132,14 @@ impl Memory {
 }
 
 /// Versions of one object grow; the API promises that they can be compared.
-fn version(mac: &Mac) -> Option<u64> {
-    mac.resource_version()?.parse().ok()
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.resource_version()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use russet_api::ScalewayAppleSiliconMachine as Mac;
+
     use super::*;
 
     fn mac(version: &str) -> Mac {
@@ -124,6 +147,18 @@ mod tests {
         mac.metadata.uid = Some("u".into());
         mac.metadata.resource_version = Some(version.into());
         mac
+    }
+
+    #[test]
+    fn the_wait_for_pods_begins_once_however_they_change_and_anew_after_there_were_none() {
+        let memory = Memory::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let pods = |name: &str| Some(vec![name.to_owned()]);
+        let since = |work: Option<Work>| work.map(|work| work.since);
+        assert_eq!(since(memory.note_work("u", pods("a"), at(1))), Some(at(1)));
+        assert_eq!(since(memory.note_work("u", pods("b"), at(2))), Some(at(1)));
+        assert_eq!(memory.note_work("u", None, at(3)), None);
+        assert_eq!(since(memory.note_work("u", pods("c"), at(4))), Some(at(4)));
     }
 
     #[test]

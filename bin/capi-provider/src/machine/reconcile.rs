@@ -20,15 +20,15 @@ const ECHO: Duration = Duration::from_secs(2);
 const LOOKS: usize = 8;
 
 /// At once, as far as a queue goes.
-pub(super) const NOW: Outcome = Outcome::After(Duration::from_millis(1));
+pub(crate) const NOW: Outcome = Outcome::After(Duration::from_millis(1));
 
 /// An id that was never used.
-pub(super) fn fresh_id() -> String {
+pub(crate) fn fresh_id() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
 pub(super) async fn reconcile(mac: Arc<Mac>, context: Arc<Context>) -> Result<Outcome, Error> {
-    if context.memory.is_stale(&mac) {
+    if context.memory.is_stale(&*mac) {
         return Ok(Outcome::After(ECHO));
     }
     context.show_phase(&mac, &mac.status.clone().unwrap_or_default());

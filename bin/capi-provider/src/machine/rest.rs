@@ -70,10 +70,13 @@ impl Context {
             return Ok(super::reconcile::NOW);
         }
         if matches!(situation, Situation::Serving) {
-            self.keep_egress(mac, machine).await;
+            let trouble = self.keep_egress(mac, machine).await;
             match self.keep_up_to_date(mac, machine).await? {
                 Kept::Done(outcome) => return Ok(outcome),
-                Kept::Same(again) => retry = again.map_or(retry, Outcome::After),
+                Kept::Same(again) => {
+                    let soonest = again.into_iter().chain(trouble).min();
+                    retry = soonest.map_or(retry, Outcome::After);
+                }
             }
         }
         self.report(mac, machine, report).await?;
@@ -128,19 +131,22 @@ impl Context {
         self.parts.metrics.retain(|other| *other != key);
     }
 
-    async fn keep_egress(&self, mac: &Mac, machine: &Machine) {
-        let Some(egress) = &self.parts.services.egress else {
-            return;
-        };
+    /// Sees to the egress Service; says when to try again if that failed.
+    async fn keep_egress(&self, mac: &Mac, machine: &Machine) -> Option<Duration> {
+        let egress = self.parts.services.egress.as_ref()?;
         let holder = &machine.holder;
         if self.memory.has_egress(&holder.uid) {
-            return;
+            return None;
         }
         match egress.ensure(holder, mac.spec.fleet_name.as_deref()).await {
-            Ok(()) => self.memory.egress_ensured(&holder.uid),
+            Ok(()) => {
+                self.memory.egress_ensured(&holder.uid);
+                None
+            }
             Err(problem) => {
                 let reason = russet_api::events::apple_silicon::EGRESS_SERVICE_FAILED;
                 self.bad_news(mac, reason, problem.message).await;
+                Some(problem.retry)
             }
         }
     }

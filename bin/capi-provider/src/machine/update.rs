@@ -23,7 +23,7 @@ use crate::bootstrap::{Done, Kind, Seat, Trouble};
 use crate::capi;
 use crate::decide::Machine;
 use crate::journal::later;
-use crate::rollout::{self, Facts, Host, Marks, Verdict, Wait};
+use crate::rollout::{self, Facts, Host, Marks, Plan, Verdict, Wait};
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -84,7 +84,7 @@ impl Context {
             return Ok(Kept::Same(None));
         };
         let uid = machine.holder.uid.as_str();
-        let seat = self.parts.pool.seat(uid, &key(mac), server);
+        let seat = self.parts.pool.look(uid, server);
         if let Seat::Ended(steps, result) = seat {
             let outcome = match &*result {
                 Ok(done) => self.updated(mac, machine, steps, done).await?,
@@ -99,8 +99,17 @@ impl Context {
         if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
-        let me = self.rollout_host(mac);
         let now = Timestamp::now();
+        let mut me = self.rollout_host(mac);
+        if me.drifted() {
+            // Pods are looked for only on a host that would be updated without them.
+            me.work = None;
+            if self.plan(mac, &me, now).is_update(&me.name) {
+                me.work = self.look_for_work(mac, now).await;
+            }
+        } else {
+            self.memory.note_work(uid, None, now);
+        }
         let marks = rollout::marks(&me, &self.parts.rollout, now);
         let (verdict, wake) = if me.drifted() {
             self.take_turn(mac, machine, &me, matches!(seat, Seat::Free), now)
@@ -138,6 +147,21 @@ impl Context {
         now: Timestamp,
     ) -> (Verdict, Option<Timestamp>) {
         let _planning = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = self.plan(mac, me, now);
+        let verdict = plan.verdict(&me.name).cloned().unwrap_or(Verdict::Wait(Wait::NotSetUp));
+        if matches!(verdict, Verdict::Update { .. }) && free {
+            info!(hash = me.desired, "{verdict}");
+            self.begin_update(mac, machine);
+        }
+        if matches!(verdict, Verdict::Wait(Wait::Busy { .. })) {
+            // Others were told that it was this one's turn.
+            self.wake(|other| is_mate(mac, other) && plan.is_update(&other.name_any()));
+        }
+        (verdict, plan.wake)
+    }
+
+    /// The plan for the fleet of this host.
+    fn plan(&self, mac: &Mac, me: &Host, now: Timestamp) -> Plan {
         let mut hosts: Vec<Host> = self
             .fleet
             .filter(|other| is_mate(mac, other))
@@ -147,22 +171,20 @@ impl Context {
         // The cache may lag behind what was just read of this one.
         hosts.retain(|host| host.name != me.name);
         hosts.push(me.clone());
-        let plan = rollout::plan(&hosts, &self.parts.rollout, now);
-        let verdict = plan.verdict(&me.name).cloned().unwrap_or(Verdict::Wait(Wait::NotSetUp));
-        if matches!(verdict, Verdict::Update { .. }) && free {
-            info!(hash = me.desired, "{verdict}");
-            self.begin_update(mac, machine);
-        }
-        (verdict, plan.wake)
+        rollout::plan(&hosts, &self.parts.rollout, now)
     }
 
     fn wake_fleet(&self, mac: &Mac) {
-        for other in self.fleet.filter(|other| is_mate(mac, other)) {
+        self.wake(|other| is_mate(mac, other));
+    }
+
+    fn wake(&self, which: impl Fn(&Mac) -> bool) {
+        for other in self.fleet.filter(which) {
             self.parts.registry.wake(&key(&other));
         }
     }
 
-    /// A host as a plan needs it. Pods are not read, so a host is never taken for busy; core drains it when it is replaced.
+    /// A host as a plan needs it.
     fn rollout_host(&self, mac: &Mac) -> Host {
         let status = mac.status.clone().unwrap_or_default();
         let uid = mac.uid().unwrap_or_default();
@@ -175,7 +197,7 @@ impl Context {
             updating: self.parts.pool.is_busy(&uid),
             deleting: mac.metadata.deletion_timestamp.is_some(),
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
-            busy: false,
+            work: self.memory.work(&uid),
         };
         let desired = self.parts.bootstrapper.desired(&self::facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
@@ -194,6 +216,7 @@ impl Context {
         };
         let steps = mac.status.clone().unwrap_or_default().steps;
         let work = self.work(mac, machine, &host, Kind::Update);
+        self.memory.note_work(&machine.holder.uid, None, Timestamp::now());
         self.parts
             .pool
             .start(&machine.holder.uid, &key(mac), &host.id, steps, work);

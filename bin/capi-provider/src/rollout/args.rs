@@ -40,7 +40,7 @@ pub struct RolloutArgs {
     #[arg(long, value_name = "HOSTS", env = "CAPI_ROLLOUT_PAUSE_FAILURES", default_value = "2")]
     pub rollout_pause_failures: Share,
 
-    /// How long a host with running runner Pods is waited for before it is updated under them.
+    /// How long a host on which Pods run is waited for, once it is its turn, before it is updated under them; 0s for not at all.
     #[arg(long, value_name = "DURATION", env = "CAPI_ROLLOUT_BUSY_PATIENCE", default_value = "1h", value_parser = duration::parse)]
     pub rollout_busy_patience: Duration,
 

@@ -8,6 +8,15 @@ use russet_api::conditions::{self, reasons, types};
 
 use super::policy::Policy;
 
+/// Pods of a host that its update would disturb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Namespace and name of each; none: they could not be listed, and there may be some.
+    pub pods: Vec<String>,
+    /// Since when the host is waited for.
+    pub since: Timestamp,
+}
+
 /// A host and what is known about its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
@@ -41,12 +50,12 @@ pub struct Host {
     pub deleting: bool,
     /// Its machine, or the Cluster, is paused.
     pub paused: bool,
-    /// Runner Pods run on it.
-    pub busy: bool,
+    /// What runs on it, if anything does.
+    pub work: Option<Work>,
 }
 
 /// What the machine's status does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts, each read from another place"
@@ -60,8 +69,8 @@ pub struct Facts {
     pub deleting: bool,
     /// Its machine, or the Cluster, is paused.
     pub paused: bool,
-    /// Runner Pods run on it.
-    pub busy: bool,
+    /// What runs on it, if anything does.
+    pub work: Option<Work>,
 }
 
 impl Host {
@@ -87,7 +96,7 @@ impl Host {
             updating: facts.updating,
             deleting: facts.deleting,
             paused: facts.paused,
-            busy: facts.busy,
+            work: facts.work,
         }
     }
 

@@ -22,6 +22,11 @@ impl Plan {
         self.verdicts.get(name)
     }
 
+    /// Whether this host may be updated now.
+    pub fn is_update(&self, name: &str) -> bool {
+        matches!(self.verdict(name), Some(Verdict::Update { .. }))
+    }
+
     /// All verdicts, by name.
     pub fn verdicts(&self) -> impl Iterator<Item = (&str, &Verdict)> {
         self.verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict))
@@ -196,10 +201,15 @@ fn standing(host: &Host, policy: &Policy, now: Timestamp) -> Option<Verdict> {
 
 /// Whether a busy host was waited for long enough.
 fn patience(host: &Host, policy: &Policy, now: Timestamp) -> Result<(), Wait> {
-    // Since when it drifted is not known yet: the wait begins.
-    let until = later(host.changed.unwrap_or(now).min(now), policy.busy_patience);
-    if host.busy && until > now {
-        Err(Wait::Busy { until })
+    let Some(work) = &host.work else {
+        return Ok(());
+    };
+    let until = later(work.since.min(now), policy.busy_patience);
+    if until > now {
+        Err(Wait::Busy {
+            pods: work.pods.clone(),
+            until,
+        })
     } else {
         Ok(())
     }
@@ -208,7 +218,7 @@ fn patience(host: &Host, policy: &Policy, now: Timestamp) -> Result<(), Wait> {
 /// Whose turn is first: hosts that cost nothing, then idle ones, then busy ones. A canary should be well to begin with. Whoever
 /// failed before comes last, so that a broken host does not stand in the way of the others.
 fn turn(host: &Host, canary: bool) -> (bool, u8, &str) {
-    let class = match (host.busy, host.ready) {
+    let class = match (host.work.is_some(), host.ready) {
         (false, false) if canary => 2,
         (false, false) => 0,
         (false, true) => 1,

@@ -82,7 +82,7 @@ pub struct Policy {
     pub max_unavailable: Share,
     /// Failing hosts at which a configuration is pushed to no further one. None: never stop.
     pub pause_failures: Share,
-    /// How long a host with running Pods is waited for.
+    /// How long a host on which Pods run is waited for, once it is its turn.
     pub busy_patience: Duration,
     /// Time between a failure and the next try.
     pub retry_delay: Duration,

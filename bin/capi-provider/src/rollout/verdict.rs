@@ -60,8 +60,10 @@ pub enum Wait {
         /// Until when.
         until: Timestamp,
     },
-    /// Runner Pods run on it.
+    /// Pods run on it.
     Busy {
+        /// Which; none if they could not be listed.
+        pods: Vec<String>,
         /// When it is updated all the same.
         until: Timestamp,
     },
@@ -81,7 +83,7 @@ impl Wait {
             Self::Retry { at: until, .. }
             | Self::GaveUp { until, .. }
             | Self::Soak { until, .. }
-            | Self::Busy { until } => Some(*until),
+            | Self::Busy { until, .. } => Some(*until),
             _ => None,
         }
     }
@@ -130,9 +132,16 @@ impl fmt::Display for Wait {
                 "The host waits until {until}; until then {} must be well with the new configuration",
                 names(hosts)
             ),
-            Self::Busy { until } => write!(
+            Self::Busy { pods, until } if pods.is_empty() => write!(
                 f,
-                "Runner Pods run on the host; it is updated when they are done, at the latest from {until} on"
+                "The host waits because its Pods could not be listed, as the log says; it is updated all the same from \
+                 {until} on"
+            ),
+            Self::Busy { pods, until } => write!(
+                f,
+                "The host waits for Pods that run on it: {}; it is updated when they are done, and under them from \
+                 {until} on",
+                names(pods)
             ),
             Self::Budget { unavailable, allowed } => write!(
                 f,

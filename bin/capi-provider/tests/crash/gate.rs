@@ -65,6 +65,10 @@ pub(crate) async fn open(life: Arc<Life>, ledger: Arc<Ledger>, upstream: &str) -
 /// What a call is about, without ids. None: it belongs to the shared poll, whose order is nobody's.
 fn label(call: &Call) -> Option<String> {
     let path = call.path.split('?').next().unwrap_or_default();
+    if path.contains("/ssh-keys") {
+        // Lists are made for the report of what is left behind, too.
+        return (call.method != Method::GET).then(|| format!("{} ssh-key", call.method));
+    }
     let (_, server) = path.split_once("/servers/")?;
     let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     let what = match (body["name"].as_str(), server.split_once('/')) {

@@ -52,7 +52,7 @@ fn fate(dice: &mut StdRng) -> Fate {
     Fate {
         place,
         label: None,
-        index: dice.random_range(0..25),
+        index: dice.random_range(0..32),
         how,
     }
 }

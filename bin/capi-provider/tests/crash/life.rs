@@ -157,10 +157,19 @@ fn label(request: &Request<Body>) -> Option<String> {
         return None;
     }
     let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-    let kind = parts.iter().position(|part| *part == "namespaces").map_or_else(
-        || parts.iter().find(|part| **part == "nodes").copied(),
+    let cluster_wide = ["nodes", "certificatesigningrequests"];
+    let at = parts.iter().position(|part| *part == "namespaces");
+    let kind = at.map_or_else(
+        || parts.iter().find(|part| cluster_wide.contains(part)).copied(),
         |at| parts.get(at + 2).copied(),
     );
+    // Three kinds of Secrets: what hosts join with, the key of the fleet, and the password of a host.
+    let key = method == Method::POST || parts.last().is_some_and(|name| name.ends_with("-ssh"));
+    let kind = match kind {
+        Some("secrets") if parts.contains(&"kube-system") => Some("tokens"),
+        Some("secrets") if key => Some("keys"),
+        kind => kind,
+    };
     let status = parts.last().filter(|part| **part == "status").map_or("", |_| "/status");
     Some(format!("{method} {}{status}", kind.unwrap_or("?")))
 }

@@ -7,8 +7,9 @@
 //!                               └─ Ledger: looks at every effect before it is let through
 //! ```
 //!
-//! A run without faults is recorded first. Then each of its writes to Kubernetes and each of its calls to Scaleway is the one at
-//! which the provider dies, before it, after it, or with the call still on its way; or the one that fails. A fresh
+//! Everything a host is reached and joined by is real, too: the fleet's key in IAM, a bootstrap token that a signing request is made
+//! with, an egress Service. A run without faults is recorded first. Then each of its writes to Kubernetes and each of its calls to
+//! Scaleway is the one at which the provider dies, before it, after it, or with the call still on its way; or the one that fails. A fresh
 //! provider must make everything whole.
 
 #![allow(

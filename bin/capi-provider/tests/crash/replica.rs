@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser as _;
 use futures::future::BoxFuture;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -15,6 +17,9 @@ use russet_capi_provider::bootstrap::{
     Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Kind, Progress, Services,
 };
 use russet_capi_provider::config::{Cli, Settings};
+use russet_capi_provider::egress::{Egress, EgressArgs};
+use russet_capi_provider::fleet_key::FleetKeys;
+use russet_capi_provider::identity::{self, Identities, IdentityArgs};
 use russet_capi_provider::provider::{self, ABOUT, Outside};
 use russet_controller::{Config as ControllerConfig, Manager};
 use russet_scaleway::Config;
@@ -80,6 +85,7 @@ impl Replica {
         let mut scaleway = Config::new(DEFAULT_ACCESS_KEY, Secret::from(DEFAULT_SECRET_KEY), project, &gate.url)?;
         scaleway.proxy = Proxy::Never;
         scaleway.attempt_timeout = EXCHANGE;
+        let services = services(world, &manager, &scaleway)?;
         let setter = Setter {
             life: Arc::clone(&life),
             ledger: Arc::clone(&world.ledger),
@@ -90,7 +96,8 @@ impl Replica {
         let outside = Outside {
             scaleway,
             bootstrapper: Arc::new(setter),
-            services: Services::default(),
+            services,
+            linux_hosts: None,
         };
         let components = provider::components(&manager, &settings, outside)?;
         let metrics = manager.registry().clone();
@@ -135,6 +142,31 @@ impl Drop for Replica {
     }
 }
 
+/// Everything a set-up needs besides the host, as in production.
+fn services(world: &World, manager: &Manager, config: &Config) -> Result<Services> {
+    let (client, namespace) = (manager.client(), world.namespace.clone());
+    let scaleway = russet_scaleway::Client::new(config, russet_scaleway::Context::default())?;
+    let keys = FleetKeys::new(client.clone(), scaleway, namespace.clone(), config.project.clone());
+    let args = IdentityArgs {
+        api_server_url: Some(world.server.clone()),
+        ..IdentityArgs::default()
+    };
+    let mut identity = identity::Settings::new(&args, namespace.clone());
+    identity.server.ca_pem = manager.authority().map(ToOwned::to_owned);
+    let tailnet = EgressArgs {
+        proxy_group: "macs".to_owned(),
+        namespace,
+        magicdns_suffix: "tail.test".to_owned(),
+    };
+    let egress = Egress::new(&tailnet, manager.applier(ABOUT.name))?;
+    Ok(Services {
+        keys: Some(Arc::new(keys)),
+        identities: Some(Arc::new(Identities::new(client, identity))),
+        egress: egress.map(|egress| Arc::new(egress) as _),
+        runners: None,
+    })
+}
+
 /// A client that dies with its provider.
 async fn cut(world: &World, life: &Arc<Life>) -> Result<Client> {
     let parsed = Kubeconfig::read_from(&world.kubeconfig)?;
@@ -173,10 +205,17 @@ impl Bootstrapper for Setter {
                 message: message.to_owned(),
                 fingerprint: None,
             };
+            let (Some(_), Some(join)) = (&job.key, &job.join_kubeconfig) else {
+                return Err(failed("there is no key, or nothing to join with"));
+            };
             let server = job.provider_id.rsplit('/').next().unwrap_or_default().to_owned();
             let password = job.sudo_password.map(|password| password.expose().clone());
             if !ledger.log_in(&job.machine.name, &server, &password.unwrap_or_default()) {
                 return Err(failed("the host does not know the password"));
+            }
+            if job.kind == Kind::First {
+                let asked = ask(join.expose(), &job.node_name).await;
+                asked.map_err(|error| failed(&format!("{error:#}")))?;
             }
             let node: Node = serde_json::from_value(json!({
                 "metadata": {"name": job.node_name},
@@ -202,4 +241,27 @@ impl Bootstrapper for Setter {
             Ok(Done::default())
         })
     }
+}
+
+/// Asks for a certificate with what a host was given; nobody approves it here.
+async fn ask(kubeconfig: &str, node: &str) -> Result<()> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut params = rcgen::CertificateParams::default();
+    let mut name = rcgen::DistinguishedName::new();
+    name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name = name;
+    let pem = params.serialize_request(&rcgen::KeyPair::generate()?)?.pem()?;
+    let request: CertificateSigningRequest = serde_json::from_value(json!({
+        "metadata": {"generateName": format!("{node}-")},
+        "spec": {
+            "request": ByteString(pem.into_bytes()),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"],
+        },
+    }))?;
+    let requests: Api<CertificateSigningRequest> = Api::all(Client::try_from(config)?);
+    requests.create(&PostParams::default(), &request).await?;
+    Ok(())
 }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
@@ -26,7 +27,7 @@ use serde_json::json;
 
 use crate::life::Life;
 use crate::replica::Replica;
-use crate::world::{PATIENCE, World, cluster, core_crds};
+use crate::world::{PATIENCE, World, bootstrappers, cluster, core_crds};
 
 /// Our own limiter held a call back for longer than calls may be in flight, and it was sent when the host had another owner.
 #[tokio::test]
@@ -108,6 +109,9 @@ async fn nothing_is_done_to_a_host_while_the_api_server_forgets_the_intent() -> 
     crds::install(&client, &others).await?;
     crds::install(&client, &[old]).await?;
     crds::install(&client, &core_crds()?).await?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &bootstrappers()?)
+        .await?;
     let world = World::new(&cluster, "pruned", 1).await?;
     let replica = Replica::start(&world, Life::new(None)).await?;
     let name = world.add_machine(0).await?;
@@ -121,7 +125,11 @@ async fn nothing_is_done_to_a_host_while_the_api_server_forgets_the_intent() -> 
     })
     .await?;
     let changes: Vec<_> = world.sim.handle().journal();
-    let changes: Vec<_> = changes.iter().filter(|entry| entry.method != "GET").collect();
+    let on_a_host = |path: &str| path.contains("/servers/");
+    let changes: Vec<_> = changes
+        .iter()
+        .filter(|entry| entry.method != "GET" && on_a_host(&entry.path))
+        .collect();
     ensure!(changes.is_empty(), "{changes:?}");
     ensure!(world.claims().await?.is_empty(), "a host was claimed");
     // With the CRD of this release it goes on.
@@ -250,6 +258,33 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
     secrets.delete("gone-bootstrap", &DeleteParams::default()).await?;
     wait::until_true("the count to fall", PATIENCE, || async {
         Ok(count("credential_secret") == Some(0.0))
+    })
+    .await?;
+    ensure!(count("bootstrap_token") == Some(0.0), "that of a machine that is there");
+    replica.kill().await?;
+    world.delete_machine(&name).await?;
+    let forced = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.macs().patch(&name, &PatchParams::default(), &forced).await?;
+    world.until_gone(&name).await?;
+    // The claim still says whose host it was.
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    let count = |kind: &str| replica.metric(&["scaleway_orphans{", kind]);
+    wait::until("its token to be reported", PATIENCE, || async {
+        let found = count("bootstrap_token");
+        Ok(if found == Some(1.0) {
+            Look::Done(())
+        } else {
+            Look::not_yet(found)
+        })
+    })
+    .await?;
+    let tokens: Api<KubeSecret> = Api::namespaced(world.client.clone(), "kube-system");
+    let of_machine = ListParams::default().labels(&format!("{}={name}", russet_api::labels::MACHINE));
+    let left = tokens.list(&of_machine).await?.items;
+    ensure!(left.len() == 1, "it is reported and never touched: {}", left.len());
+    tokens.delete(&left[0].name_any(), &DeleteParams::default()).await?;
+    wait::until_true("the count of tokens to fall", PATIENCE, || async {
+        Ok(count("bootstrap_token") == Some(0.0))
     })
     .await?;
     replica.kill().await

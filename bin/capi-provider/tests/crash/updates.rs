@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_api::machine::Phase;
 use russet_e2e::wait::{self, Look};
+use serde_json::json;
 
 use crate::life::Life;
 use crate::replica::Replica;
@@ -73,6 +74,82 @@ async fn a_new_configuration_reaches_every_host_once() -> Result<()> {
     let updates = world.ledger.updated();
     let hosts: BTreeSet<&str> = updates.iter().map(|(machine, _)| machine.as_str()).collect();
     ensure!(updates.len() == 3 && hosts.len() == 3, "{updates:?}");
+    check_unharmed(&world)?;
+    replica.kill().await
+}
+
+/// A Pod that runs on a host, and the other kinds that run there without being work.
+async fn occupy(world: &World, host: &str) -> Result<Api<Pod>> {
+    // No controller manager runs here to make it.
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &world.namespace);
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    let daemon =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "0", "controller": true}]);
+    for (name, owners) in [("job", json!([])), ("agent", daemon)] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "ownerReferences": owners},
+            "spec": {
+                "nodeName": host, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+                "containers": [{"name": name, "image": name}],
+            },
+        }))?;
+        wait::until("the Pod to be admitted", PATIENCE, || async {
+            pods.create(&PostParams::default(), &pod).await?;
+            Ok(Look::Done(()))
+        })
+        .await?;
+    }
+    Ok(pods)
+}
+
+fn waits_for_job(world: &World, mac: Option<&Mac>) -> bool {
+    let conditions = mac.and_then(|mac| mac.status.clone()).unwrap_or_default().conditions;
+    let job = format!("on it: {}/job; ", world.namespace);
+    conditions::find(&conditions, "UpToDate").is_some_and(|condition| {
+        let message = condition.message.as_deref().unwrap_or_default();
+        condition.reason.as_deref() == Some("UpdatePending") && message.contains(&job)
+    })
+}
+
+/// A job that runs is not cut off by an update; the others do not wait for it, and it has its turn when the job is done.
+#[tokio::test]
+async fn a_host_that_works_is_updated_when_its_work_is_done() -> Result<()> {
+    let (world, machines) = fleet("busy", 2).await?;
+    // The first by name would be the canary, were it idle.
+    let (busy, idle) = (machines.first().context("none")?, machines.last().context("none")?);
+    let pods = occupy(&world, busy).await?;
+    want(&world, "two");
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    world.until("up to date", idle, |mac| has(mac, "two")).await?;
+    world
+        .until("waiting for its work", busy, |mac| waits_for_job(&world, mac))
+        .await?;
+    let updated: Vec<String> = world.ledger.updated().into_iter().map(|(machine, _)| machine).collect();
+    ensure!(updated == [idle.clone()], "{updated:?}");
+    pods.delete("job", &DeleteParams::default()).await?;
+    world.touch(busy).await?;
+    world.until("up to date", busy, |mac| has(mac, "two")).await?;
+    check_unharmed(&world)?;
+    replica.kill().await
+}
+
+/// A Pod that never ends does not keep a host from being updated for ever: how long it may is a flag.
+#[tokio::test]
+async fn a_host_whose_work_never_ends_is_updated_when_it_was_waited_for_long_enough() -> Result<()> {
+    let (mut world, machines) = fleet("endless", 1).await?;
+    let pods = occupy(&world, &machines[0]).await?;
+    want(&world, "two");
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    world
+        .until("waiting for its work", &machines[0], |mac| waits_for_job(&world, mac))
+        .await?;
+    replica.kill().await?;
+    world.flags.push("--rollout-busy-patience=1s".to_owned());
+    let replica = Replica::start(&world, Life::new(None)).await?;
+    world.until("up to date", &machines[0], |mac| has(mac, "two")).await?;
+    ensure!(pods.get_opt("job").await?.is_some(), "its Pod is not touched");
     check_unharmed(&world)?;
     replica.kill().await
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Node, Secret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -15,9 +17,11 @@ use kube::discovery::ApiResource;
 use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt};
 use russet_api::ScalewayAppleSiliconMachine as Mac;
-use russet_api::conditions;
+use russet_api::{conditions, labels};
+use russet_capi_provider::identity::BOOTSTRAP_GROUP;
 use russet_e2e::wait::{self, Look};
 use russet_e2e::{Extras, TestCluster, crds};
+use russet_scaleway::iam::SshKey;
 use russet_sim_scaleway::{
     DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Delays, Factor, Minis, Options, Settings, Sim,
 };
@@ -27,6 +31,8 @@ use tokio::sync::{OnceCell, watch};
 use crate::ledger::{Ledger, POOL};
 
 const CORE: &str = "cluster.x-k8s.io";
+/// The fleet of all machines here.
+const FLEET: &str = "macs";
 /// A configuration that no host can be brought to.
 pub(crate) const BROKEN: &str = "broken";
 /// A lost call has to be waited for, and all cases run at once.
@@ -53,6 +59,15 @@ pub(crate) fn core_crds() -> Result<Vec<CustomResourceDefinition>> {
     Ok(vec![core_crd("Cluster", "clusters")?, core_crd("Machine", "machines")?])
 }
 
+/// Whoever has a token of ours may ask for a certificate, as the chart says.
+pub(crate) fn bootstrappers() -> Result<ClusterRoleBinding> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": "mac-bootstrappers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": BOOTSTRAP_GROUP}],
+    }))?)
+}
+
 static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
 
 /// The cluster of all cases.
@@ -63,6 +78,8 @@ pub(crate) async fn cluster() -> Result<&'static TestCluster> {
             let client = cluster.client().await?;
             crds::install(&client, &russet_api::all_crds()).await?;
             crds::install(&client, &core_crds()?).await?;
+            let bindings: Api<ClusterRoleBinding> = Api::all(client);
+            bindings.create(&PostParams::default(), &bootstrappers()?).await?;
             anyhow::Ok(cluster)
         })
         .await
@@ -73,6 +90,8 @@ pub(crate) struct World {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) namespace: String,
     pub(crate) kubeconfig: PathBuf,
+    /// Address of the API server.
+    pub(crate) server: String,
     pub(crate) client: Client,
     /// Flags besides those of every provider here.
     pub(crate) flags: Vec<String>,
@@ -111,6 +130,7 @@ impl World {
             ledger: Arc::new(Ledger::new(sim.handle().clone())),
             namespace: sandbox.namespace().to_owned(),
             kubeconfig: cluster.control_plane().admin_kubeconfig().to_path_buf(),
+            server: cluster.control_plane().server().to_owned(),
             client: cluster.client().await?,
             flags: Vec::new(),
             elect: false,
@@ -173,7 +193,8 @@ impl World {
         self.add_machine_with(number, json!({})).await
     }
 
-    pub(crate) async fn add_machine_with(&self, number: usize, spec: Value) -> Result<String> {
+    pub(crate) async fn add_machine_with(&self, number: usize, mut spec: Value) -> Result<String> {
+        spec["fleetName"] = json!(FLEET);
         let name = format!("{}-m{number}", self.namespace);
         let machine = json!({
             "metadata": {"name": name},
@@ -208,8 +229,26 @@ impl World {
         }
     }
 
+    /// What is looked at seldom is looked at when the object changes.
+    pub(crate) async fn touch(&self, name: &str) -> Result<()> {
+        let touched = json!({"metadata": {"annotations": {"test": "touched"}}});
+        let params = PatchParams::default();
+        self.macs().patch(name, &params, &Patch::Merge(&touched)).await?;
+        Ok(())
+    }
+
     pub(crate) async fn until_ready(&self, name: &str) -> Result<()> {
         self.until("ready", name, |mac| mac.is_some_and(is_ready)).await
+    }
+
+    /// Ready, and reached over the tailnet.
+    pub(crate) async fn until_serving(&self, name: &str) -> Result<()> {
+        self.until_ready(name).await?;
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &self.namespace);
+        let there = await_condition(services, name, |service: Option<&Service>| service.is_some());
+        let reached = tokio::time::timeout(PATIENCE, there).await;
+        reached.with_context(|| format!("{name} got no egress Service"))??;
+        Ok(())
     }
 
     pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
@@ -250,7 +289,47 @@ impl World {
         let claim = format!("mac-{}", named[0]["id"].as_str().unwrap_or_default());
         let claims = self.claims().await?;
         ensure!(claims.contains(&claim), "{claim} is missing in {claims:?}");
+        ensure!(self.keys().await?.len() == 1, "the key of the fleet is not registered");
         self.check_bill()
+    }
+
+    /// The registrations at Scaleway: never more than one, and of no other key than the fleet has.
+    async fn keys(&self) -> Result<Vec<SshKey>> {
+        let keys = self.scaleway()?.list_ssh_keys().await?;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = secrets.get_opt(&format!("{FLEET}-ssh")).await?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        let public = data
+            .get("id_ed25519.pub")
+            .map(|public| public.0.clone())
+            .unwrap_or_default();
+        let public = String::from_utf8(public)?;
+        ensure!(keys.len() <= 1, "registered twice: {keys:?}");
+        ensure!(keys.iter().all(|key| key.is_key(&public)), "{keys:?} is not {public}");
+        Ok(keys)
+    }
+
+    /// What machines that are gone could still be joined or reached by.
+    async fn check_access(&self) -> Result<()> {
+        let ours = |names: Vec<String>| -> Vec<String> {
+            let start = format!("{}-m", self.namespace);
+            names.into_iter().filter(|name| name.starts_with(&start)).collect()
+        };
+        let tokens: Api<Secret> = Api::namespaced(self.client.clone(), "kube-system");
+        let tokens = tokens.list(&ListParams::default().labels(labels::MACHINE)).await?.items;
+        let machines = tokens
+            .iter()
+            .filter_map(|token| token.labels().get(labels::MACHINE).cloned());
+        let tokens = ours(machines.collect());
+        ensure!(tokens.is_empty(), "tokens are left: {tokens:?}");
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let requests = ours(names(&requests.list(&ListParams::default()).await?.items));
+        ensure!(requests.is_empty(), "signing requests are left: {requests:?}");
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &self.namespace);
+        let services = names(&services.list(&ListParams::default()).await?.items);
+        ensure!(services.is_empty(), "Services are left: {services:?}");
+        self.keys().await?;
+        Ok(())
     }
 
     /// What is paid for is what there was: nothing ordered, nothing given up.
@@ -283,7 +362,13 @@ impl World {
         self.check_bill()?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secrets = secrets.list(&ListParams::default()).await?.items;
-        ensure!(secrets.is_empty(), "Secrets are left: {:?}", names(&secrets));
+        // The fleet keeps its key for the machines that come next.
+        let secrets: Vec<String> = names(&secrets)
+            .into_iter()
+            .filter(|name| *name != format!("{FLEET}-ssh"))
+            .collect();
+        ensure!(secrets.is_empty(), "Secrets are left: {secrets:?}");
+        self.check_access().await?;
         let nodes = Api::<Node>::all(self.client.clone())
             .list(&ListParams::default())
             .await?

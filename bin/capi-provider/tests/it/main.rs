@@ -8,6 +8,7 @@
     reason = "helpers of tests, outside of test functions"
 )]
 
+mod linux;
 mod replica;
 mod world;
 

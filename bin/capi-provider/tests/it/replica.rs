@@ -43,11 +43,11 @@ pub(crate) const FAULTS: [Fault; 6] = [
 ];
 
 impl Fault {
-    fn crashes(self) -> bool {
+    pub(crate) fn crashes(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter | Self::CrashLate)
     }
 
-    fn happens(self) -> bool {
+    pub(crate) fn happens(self) -> bool {
         !matches!(self, Self::CrashBefore | Self::FailBefore)
     }
 }
@@ -289,7 +289,7 @@ impl Replica {
                 flight.got(sight.as_ref(), world.now);
             }
             Ask::Send(server, call) => {
-                let latest = flight.attempt().at.checked_add(world.rules.flight).unwrap();
+                let latest = flight.plan().attempt.at.checked_add(world.rules.flight).unwrap();
                 let answer = match fault {
                     Fault::None | Fault::CrashAfter => world.call(&server, &call),
                     Fault::CrashBefore => Answer::Unknown,
@@ -310,7 +310,7 @@ impl Replica {
             }
             Ask::Settle(journal) => {
                 if fault.happens() {
-                    self.settle(world, &uid, flight.attempt().id.as_str(), &journal);
+                    self.settle(world, &uid, flight.plan().attempt.id.as_str(), &journal);
                 }
                 flight.settled();
             }

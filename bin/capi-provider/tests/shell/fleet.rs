@@ -23,6 +23,12 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Made and provisioned, with one MachineDeployment of so many replicas.
     pub(crate) async fn create(sandbox: &Sandbox<'_>, replicas: u32, spec: Value) -> Result<Self> {
+        Self::of("ScalewayAppleSiliconMachine", sandbox, replicas, spec).await
+    }
+
+    /// The same of another kind of machine.
+    pub(crate) async fn of(kind: &str, sandbox: &Sandbox<'_>, replicas: u32, spec: Value) -> Result<Self> {
+        let template = format!("{kind}Template");
         let fleet = Self {
             client: sandbox.client().await?,
             namespace: sandbox.namespace().to_owned(),
@@ -59,7 +65,7 @@ impl Fleet {
             .make(
                 INFRA,
                 "v1alpha1",
-                "ScalewayAppleSiliconMachineTemplate",
+                &template,
                 json!({
                     "metadata": {"name": name},
                     "spec": {"template": {"spec": spec}},
@@ -68,18 +74,23 @@ impl Fleet {
             .await?;
         let labels = json!({"fleet": name});
         fleet
-            .make("cluster.x-k8s.io", "v1beta2", "MachineDeployment", json!({
-                "metadata": {"name": name},
-                "spec": {
-                    "clusterName": name, "replicas": replicas,
-                    "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": {
-                        "clusterName": name,
-                        "bootstrap": {"dataSecretName": "noop-bootstrap"},
-                        "infrastructureRef": {"apiGroup": INFRA, "kind": "ScalewayAppleSiliconMachineTemplate", "name": name},
-                    }},
-                },
-            }))
+            .make(
+                "cluster.x-k8s.io",
+                "v1beta2",
+                "MachineDeployment",
+                json!({
+                    "metadata": {"name": name},
+                    "spec": {
+                        "clusterName": name, "replicas": replicas,
+                        "selector": {"matchLabels": labels},
+                        "template": {"metadata": {"labels": labels}, "spec": {
+                            "clusterName": name,
+                            "bootstrap": {"dataSecretName": "noop-bootstrap"},
+                            "infrastructureRef": {"apiGroup": INFRA, "kind": template, "name": name},
+                        }},
+                    },
+                }),
+            )
             .await?;
         Ok(fleet)
     }

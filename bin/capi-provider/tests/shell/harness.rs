@@ -9,6 +9,7 @@ use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use russet_capi_provider::bootstrap::{Bootstrapper, Services};
 use russet_capi_provider::config::{Cli, Settings};
+use russet_capi_provider::linux::hosts::Hosts;
 use russet_capi_provider::provider::{self, ABOUT, Outside};
 use russet_controller::{Config as ControllerConfig, Manager};
 use russet_e2e::identity::{Granted, rule};
@@ -55,11 +56,18 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
                 "scalewayapplesiliconclusters",
                 "scalewayapplesiliconclusters/status",
                 "scalewayapplesiliconclusters/finalizers",
+                "scalewayinstancemachines",
+                "scalewayinstancemachines/status",
+                "scalewayinstancemachines/finalizers",
+                "scalewayelasticmetalmachines",
+                "scalewayelasticmetalmachines/status",
+                "scalewayelasticmetalmachines/finalizers",
             ],
             &["get", "list", "watch", "update", "patch"],
         ),
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
+        rule("", &["pods"], &["list"]),
         rule(
             "certificates.k8s.io",
             &["certificatesigningrequests"],
@@ -130,6 +138,11 @@ pub(crate) fn flags(sandbox: &Sandbox<'_>, who: &Granted) -> Vec<String> {
         "--min-wipe-time=0s".to_owned(),
         "--bootstrap-retry-interval=100ms".to_owned(),
         "--orphan-reclaim-interval=1s".to_owned(),
+        "--linux-cluster-dns=10.96.0.10".to_owned(),
+        "--linux-refusal-retry=500ms".to_owned(),
+        "--linux-inspect-after=2s".to_owned(),
+        "--linux-install-grace=10s".to_owned(),
+        "--linux-join-deadline=20s".to_owned(),
     ]
     .to_vec()
 }
@@ -160,6 +173,19 @@ impl Provider {
         services: Services,
         extra: &[&str],
     ) -> Result<Self> {
+        Self::reaching(sandbox, who, sim, bootstrapper, services, None, extra).await
+    }
+
+    /// With Linux servers that are reached like this.
+    pub(crate) async fn reaching(
+        sandbox: &Sandbox<'_>,
+        who: &Granted,
+        sim: &Sim,
+        bootstrapper: Arc<dyn Bootstrapper>,
+        services: Services,
+        linux_hosts: Option<Arc<dyn Hosts>>,
+        extra: &[&str],
+    ) -> Result<Self> {
         let args = std::iter::once("capi-provider".to_owned())
             .chain(flags(sandbox, who))
             .chain(std::iter::once("--leader-elect=false".to_owned()))
@@ -172,6 +198,7 @@ impl Provider {
             scaleway: scaleway(sim)?,
             bootstrapper,
             services,
+            linux_hosts,
         };
         let components = provider::components(&manager, &settings, outside)?;
         let stop = CancellationToken::new();

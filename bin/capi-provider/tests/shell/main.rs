@@ -16,5 +16,6 @@ mod fleet;
 mod harness;
 mod joiner;
 mod life;
+mod linux;
 mod process;
 mod waiting;

@@ -57,41 +57,63 @@ impl Pace {
         self.moved.load(Ordering::Relaxed)
     }
 
+    /// Whether what is written now should be left to another thread.
+    pub fn is_slow_now(&self) -> bool {
+        self.is_slow(Instant::now())
+    }
+
     /// Appends bytes to a blob.
-    pub async fn write(&self, writer: Writer, bytes: &[u8]) -> Result<Writer, Error> {
-        self.run(writer, bytes, Writer::write, || Error::Unanswered).await
+    pub async fn write(&self, mut writer: Writer, bytes: &[u8]) -> Result<Writer, Error> {
+        let began = Instant::now();
+        if !self.is_slow(began) {
+            writer.write(bytes)?;
+            self.took(began, Instant::now());
+            return Ok(writer);
+        }
+        let work = |(writer, bytes): &mut (Writer, Vec<u8>)| writer.write(bytes);
+        let moved = self.elsewhere((writer, bytes.to_vec()), work, || Error::Unanswered);
+        moved.await.map(|(writer, _)| writer)
     }
 
     /// Appends bytes to a file.
     pub async fn append(&self, file: Arc<File>, bytes: &[u8]) -> io::Result<Arc<File>> {
-        let write = |file: &mut Arc<File>, bytes: &[u8]| (&**file).write_all(bytes);
-        self.run(file, bytes, write, || io::Error::other("the writing thread ended"))
-            .await
+        let began = Instant::now();
+        if !self.is_slow(began) {
+            (&*file).write_all(bytes)?;
+            self.took(began, Instant::now());
+            return Ok(file);
+        }
+        let work = |(file, bytes): &mut (Arc<File>, Vec<u8>)| (&**file).write_all(bytes);
+        let lost = || io::Error::other("the writing thread ended");
+        let moved = self.elsewhere((file, bytes.to_vec()), work, lost);
+        moved.await.map(|(file, _)| file)
     }
 
     /// Writes on whichever thread that hurts least. `lost` is said when the other thread did not come back.
-    pub async fn run<T, E>(
-        &self,
-        mut to: T,
-        bytes: &[u8],
-        write: fn(&mut T, &[u8]) -> Result<(), E>,
-        lost: fn() -> E,
-    ) -> Result<T, E>
+    pub async fn run<T, E>(&self, mut to: T, work: fn(&mut T) -> Result<(), E>, lost: fn() -> E) -> Result<T, E>
     where
         T: Send + 'static,
         E: Send + 'static,
     {
         let began = Instant::now();
-        if !self.is_slow(began) {
-            write(&mut to, bytes)?;
-            self.took(began, Instant::now());
-            return Ok(to);
+        if self.is_slow(began) {
+            return self.elsewhere(to, work, lost).await;
         }
+        work(&mut to)?;
+        self.took(began, Instant::now());
+        Ok(to)
+    }
+
+    async fn elsewhere<T, E>(&self, mut to: T, work: fn(&mut T) -> Result<(), E>, lost: fn() -> E) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         self.moved.fetch_add(1, Ordering::Relaxed);
-        let (pace, bytes) = (self.clone(), bytes.to_vec());
+        let pace = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            write(&mut to, &bytes)?;
+            work(&mut to)?;
             pace.took(began, Instant::now());
             Ok(to)
         });

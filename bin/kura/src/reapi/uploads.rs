@@ -7,11 +7,12 @@
 use super::batch::target;
 use super::status::{Code, Status};
 use crate::blob::{Blobs, Error, Put, Target, Writer};
+use bytes::{Buf as _, Bytes};
 use russet_reapi::Digest;
 use russet_reapi::digest::Hasher;
 use russet_reapi::name::Encoding;
 use russet_reapi::pack::Inflate;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 pub(super) const SMALL: u64 = 128 * 1024;
 /// Compressed bodies, whose length nobody announces, are gathered up to this size before they get a place of their own.
 const GATHER: usize = 2 << 20;
+/// While another thread writes, so many bytes are handed to it at a time: each time costs two changes of threads.
+pub(super) const BATCH: u64 = 448 * 1024;
 /// Content that is decompressed and hashed before other calls get their turn.
 const TURN: u64 = 4 << 20;
 /// Interrupted uploads that are kept, and for how long. Each holds at most [`GATHER`] bytes of memory.
@@ -217,8 +220,12 @@ pub(super) struct Claim<'a> {
     name: Name,
     upload: Arc<Upload>,
     owner: u64,
-    /// Where this stream's next byte belongs.
+    /// Where the first byte that waits belongs.
     position: u64,
+    /// What waits to be written.
+    waiting: VecDeque<Bytes>,
+    /// Its length.
+    held: u64,
 }
 
 impl Uploads {
@@ -240,6 +247,8 @@ impl Uploads {
                     upload,
                     owner,
                     position: offset,
+                    waiting: VecDeque::new(),
+                    held: 0,
                 });
             }
             if offset != 0 {
@@ -259,6 +268,8 @@ impl Uploads {
             upload,
             owner: 0,
             position: 0,
+            waiting: VecDeque::new(),
+            held: 0,
         })
     }
 
@@ -297,11 +308,12 @@ struct Writing {
     owner: u64,
     position: u64,
     blobs: Blobs,
-    taken: Taken,
+    waiting: VecDeque<Bytes>,
 }
 
 impl Writing {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Status> {
+    /// Writes what waits, or so much of it as may be written at a time.
+    fn write(&mut self) -> Result<(), Status> {
         let mut partial = lock(&self.upload.partial);
         // Another stream may have taken the upload over, and the last piece of that one may have been on its way when ours
         // was told how far it came.
@@ -309,46 +321,71 @@ impl Writing {
             .as_mut()
             .filter(|partial| self.upload.is_owned_by(self.owner) && partial.committed == self.position);
         let partial = mine.ok_or_else(taken_over)?;
-        self.taken = partial.write(&self.blobs, bytes)?;
-        self.upload.committed.store(partial.committed, Ordering::SeqCst);
+        while let Some(mut piece) = self.waiting.pop_front() {
+            let Taken { count, done } = partial.write(&self.blobs, &piece)?;
+            self.position = partial.committed;
+            self.upload.committed.store(partial.committed, Ordering::SeqCst);
+            if !done {
+                piece.advance(count);
+                self.waiting.push_front(piece);
+                break;
+            }
+        }
         Ok(())
     }
 }
 
 impl Claim<'_> {
-    /// Bytes taken so far.
-    pub(super) fn committed(&self) -> u64 {
-        self.position
+    /// Bytes taken so far, those that wait to be written among them.
+    pub(super) fn taken(&self) -> u64 {
+        self.position + self.held
     }
 
-    /// Takes more bytes, on another thread while the disk is slow. What is wrong with them ends the upload for good.
-    pub(super) async fn write(&mut self, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
-        let written = self.try_write(blobs, bytes).await;
+    /// Whether bytes wait to be written.
+    pub(super) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes more bytes: at once, or while the disk is slow together with those that follow. What is wrong with them ends the
+    /// upload for good.
+    pub(super) async fn take(&mut self, blobs: &Blobs, bytes: Bytes) -> Result<(), Status> {
+        self.held += bytes.len() as u64;
+        self.waiting.push_back(bytes);
+        if self.held < BATCH && blobs.pace().is_slow_now() {
+            return Ok(());
+        }
+        self.flush(blobs).await
+    }
+
+    /// Writes what waits, on another thread while the disk is slow.
+    pub(super) async fn flush(&mut self, blobs: &Blobs) -> Result<(), Status> {
+        let written = self.try_flush(blobs).await;
         if written.as_ref().is_err_and(|status| status.code != Code::Aborted) {
             self.remove();
         }
         written
     }
 
-    async fn try_write(&mut self, blobs: &Blobs, mut rest: &[u8]) -> Result<(), Status> {
-        loop {
+    async fn try_flush(&mut self, blobs: &Blobs) -> Result<(), Status> {
+        while !self.waiting.is_empty() {
             let writing = Writing {
                 upload: Arc::clone(&self.upload),
                 owner: self.owner,
                 position: self.position,
                 blobs: blobs.clone(),
-                taken: Taken { count: 0, done: true },
+                waiting: std::mem::take(&mut self.waiting),
             };
             let lost = || Status::unavailable("the writing thread ended");
-            let Taken { count, done } = blobs.pace().run(writing, rest, Writing::write, lost).await?.taken;
-            self.position += count as u64;
-            rest = rest.get(count..).unwrap_or_default();
-            if done {
-                return Ok(());
+            let written = blobs.pace().run(writing, Writing::write, lost).await?;
+            self.held -= written.position - self.position;
+            self.position = written.position;
+            self.waiting = written.waiting;
+            if !self.waiting.is_empty() {
+                // Much came out of little. Others get their turn.
+                tokio::task::yield_now().await;
             }
-            // Much came out of little. Others get their turn.
-            tokio::task::yield_now().await;
         }
+        Ok(())
     }
 
     fn remove(&self) {
@@ -400,13 +437,18 @@ mod tests {
         (dir, blobs, content, name)
     }
 
+    async fn write(claim: &mut Claim<'_>, blobs: &Blobs, bytes: &[u8]) -> Result<(), Status> {
+        claim.take(blobs, Bytes::copy_from_slice(bytes)).await?;
+        claim.flush(blobs).await
+    }
+
     #[tokio::test]
     async fn an_interrupted_upload_goes_on_where_it_ended() {
         let (_dir, blobs, content, name) = world();
         let uploads = Uploads::default();
         let begin = |name: &Name| Partial::begin(&blobs, name);
         let mut first = uploads.claim(name.clone(), 0, begin).unwrap();
-        first.write(&blobs, &content[..150_000]).await.unwrap();
+        write(&mut first, &blobs, &content[..150_000]).await.unwrap();
         drop(first);
         assert_eq!(uploads.committed(&name), Some(150_000));
         assert_eq!(
@@ -414,7 +456,7 @@ mod tests {
             Code::InvalidArgument
         );
         let mut second = uploads.claim(name.clone(), 150_000, begin).unwrap();
-        second.write(&blobs, &content[150_000..]).await.unwrap();
+        write(&mut second, &blobs, &content[150_000..]).await.unwrap();
         assert!(
             !blobs.has("x", &name.digest).unwrap(),
             "not visible before it is verified"
@@ -430,14 +472,14 @@ mod tests {
         let uploads = Uploads::default();
         let begin = |name: &Name| Partial::begin(&blobs, name);
         let mut first = uploads.claim(name.clone(), 0, begin).unwrap();
-        first.write(&blobs, &content[..10]).await.unwrap();
+        write(&mut first, &blobs, &content[..10]).await.unwrap();
         let mut second = uploads.claim(name.clone(), 10, begin).unwrap();
         assert_eq!(
-            first.write(&blobs, &content[10..]).await.unwrap_err().code,
+            write(&mut first, &blobs, &content[10..]).await.unwrap_err().code,
             Code::Aborted
         );
         drop(first);
-        second.write(&blobs, &content[10..]).await.unwrap();
+        write(&mut second, &blobs, &content[10..]).await.unwrap();
         assert_eq!(second.commit(&blobs).await.unwrap().1, content.len() as u64);
     }
 
@@ -448,14 +490,14 @@ mod tests {
         let begin = |name: &Name| Partial::begin(&blobs, name);
         content[77] ^= 1;
         let mut claim = uploads.claim(name.clone(), 0, begin).unwrap();
-        claim.write(&blobs, &content).await.unwrap();
+        write(&mut claim, &blobs, &content).await.unwrap();
         assert_eq!(claim.commit(&blobs).await.unwrap_err().code, Code::InvalidArgument);
         assert_eq!(uploads.committed(&name), None);
         assert!(!blobs.has("x", &name.digest).unwrap());
         let mut claim = uploads.claim(name.clone(), 0, begin).unwrap();
         content.push(0);
         assert_eq!(
-            claim.write(&blobs, &content).await.unwrap_err().code,
+            write(&mut claim, &blobs, &content).await.unwrap_err().code,
             Code::InvalidArgument
         );
         drop(claim);
@@ -473,12 +515,37 @@ mod tests {
             .claim(name.clone(), 0, |name| Partial::begin(&blobs, name))
             .unwrap();
         for piece in content.chunks(100_000) {
-            claim.write(&blobs, piece).await.unwrap();
+            write(&mut claim, &blobs, piece).await.unwrap();
         }
         assert_eq!(blobs.pace().moved(), 4);
         assert_eq!(claim.commit(&blobs).await.unwrap().0, Put::Created);
         let hit = blobs.content("x", &name.digest).unwrap().unwrap();
         assert!(hit.read_all().unwrap().unwrap() == content);
+    }
+
+    /// Every frame of a stream was handed to the writing thread on its own, and changing threads cost more than writing.
+    #[tokio::test]
+    async fn pieces_for_another_thread_go_there_together() {
+        let (_dir, blobs, content, name) = world();
+        let uploads = Uploads::default();
+        let now = Instant::now();
+        blobs.pace().took(now, now + Duration::from_secs(1));
+        let mut claim = uploads
+            .claim(name.clone(), 0, |name| Partial::begin(&blobs, name))
+            .unwrap();
+        for piece in content.chunks(10_000) {
+            claim.take(&blobs, Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        assert_eq!(claim.taken(), content.len() as u64);
+        assert_eq!(
+            uploads.committed(&name),
+            Some(0),
+            "nobody counts on what is not written"
+        );
+        claim.flush(&blobs).await.unwrap();
+        assert_eq!(blobs.pace().moved(), 1);
+        assert_eq!(uploads.committed(&name), Some(content.len() as u64));
+        assert_eq!(claim.commit(&blobs).await.unwrap().0, Put::Created);
     }
 
     /// The piece of a stream that is gone may still be on its way to the disk when another stream was told how far the upload
@@ -494,26 +561,22 @@ mod tests {
             owner: first.owner,
             position: 0,
             blobs: blobs.clone(),
-            taken: Taken { count: 0, done: true },
+            waiting: VecDeque::from([Bytes::copy_from_slice(&content[..10])]),
         };
         let mut second = uploads.claim(name.clone(), 0, begin).unwrap();
-        assert_eq!(
-            late.write(&content[..10]).unwrap_err().code,
-            Code::Aborted,
-            "it is too late"
-        );
+        assert_eq!(late.write().unwrap_err().code, Code::Aborted, "it is too late");
         // The same, had it begun before the second stream came.
         late.owner = second.owner;
-        late.write(&content[..10]).unwrap();
+        late.write().unwrap();
         assert_eq!(
-            second.write(&blobs, &content[..50]).await.unwrap_err().code,
+            write(&mut second, &blobs, &content[..50]).await.unwrap_err().code,
             Code::Aborted
         );
         drop(second);
         let mut third = uploads
             .claim(name, uploads.committed(&first.name).unwrap(), begin)
             .unwrap();
-        third.write(&blobs, &content[10..]).await.unwrap();
+        write(&mut third, &blobs, &content[10..]).await.unwrap();
         assert_eq!(third.commit(&blobs).await.unwrap().0, Put::Created);
     }
 
@@ -528,7 +591,7 @@ mod tests {
         let mut claim = uploads.claim(name, 0, |name| Partial::begin(&blobs, name)).unwrap();
         let mut turns = 0;
         {
-            let mut writing = std::pin::pin!(claim.write(&blobs, &compressed));
+            let mut writing = std::pin::pin!(write(&mut claim, &blobs, &compressed));
             while futures::poll!(&mut writing).is_pending() {
                 turns += 1;
                 tokio::task::yield_now().await;

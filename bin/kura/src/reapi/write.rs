@@ -9,6 +9,8 @@ use super::uploads::{Claim, Name, Partial, SMALL};
 use crate::blob::{Kind, Put};
 use crate::budget::Reservation;
 use crate::metrics::Outcome;
+use bytes::Bytes;
+use futures::FutureExt as _;
 use hyper::body::Incoming;
 use prost::Message as _;
 use russet_identity::Access;
@@ -46,7 +48,7 @@ pub(super) async fn write(call: &Call<'_>, mut incoming: Incoming) -> Result<Bod
     let mut decoder = Decoder::default();
     let mut stream: Option<Box<Stream<'_>>> = None;
     loop {
-        let Some(piece) = message::piece(&mut incoming, call.stall).await? else {
+        let Some(piece) = next(call, &mut incoming, stream.as_deref_mut()).await? else {
             return Err(Status::invalid(if decoder.is_between() {
                 "the stream ended without finish_write; the upload can be resumed"
             } else {
@@ -67,7 +69,7 @@ pub(super) async fn write(call: &Call<'_>, mut incoming: Incoming) -> Result<Bod
                 (Event::Start { name, offset }, Some(stream)) => stream.check(name.as_deref(), offset)?,
                 (Event::Data(data), Some(stream)) => match &mut stream.hold {
                     Hold::Alone(partial) => partial.write_all(blobs, data)?,
-                    Hold::Shared(claim) => claim.write(blobs, data).await?,
+                    Hold::Shared(claim) => claim.take(blobs, piece.slice_ref(data)).await?,
                 },
                 (Event::End { finish: true }, _) => {
                     let Some(stream) = stream.take() else {
@@ -79,6 +81,27 @@ pub(super) async fn write(call: &Call<'_>, mut incoming: Incoming) -> Result<Bod
             }
         }
     }
+}
+
+/// The next piece. Bytes that wait for company go to the disk when none comes at once.
+async fn next(
+    call: &Call<'_>,
+    incoming: &mut Incoming,
+    stream: Option<&mut Stream<'_>>,
+) -> Result<Option<Bytes>, Status> {
+    if let Some(Hold::Shared(claim)) = stream.map(|stream| &mut stream.hold)
+        && claim.waits()
+    {
+        let at_once = message::piece(incoming, call.stall).now_or_never();
+        if let Some(Ok(Some(piece))) = at_once {
+            return Ok(Some(piece));
+        }
+        claim.flush(&call.service.shared.blobs).await?;
+        if let Some(end) = at_once {
+            return end;
+        }
+    }
+    message::piece(incoming, call.stall).await
 }
 
 fn refused(error: russet_reapi::upload::Error) -> Status {
@@ -143,7 +166,7 @@ impl Stream<'_> {
         }
         let committed = match &self.hold {
             Hold::Alone(partial) => partial.committed(),
-            Hold::Shared(claim) => claim.committed(),
+            Hold::Shared(claim) => claim.taken(),
         };
         if u64::try_from(offset) != Ok(committed) {
             return Err(Status::invalid("write_offset must be where the last message ended"));
@@ -156,7 +179,10 @@ async fn finish(call: &Call<'_>, stream: Stream<'_>) -> Result<Body, Status> {
     let shared = &call.service.shared;
     let stored = match stream.hold {
         Hold::Alone(partial) => partial.commit(&shared.blobs).await,
-        Hold::Shared(claim) => claim.commit(&shared.blobs).await,
+        Hold::Shared(mut claim) => match claim.flush(&shared.blobs).await {
+            Ok(()) => claim.commit(&shared.blobs).await,
+            Err(status) => Err(status),
+        },
     };
     match stored {
         Ok((put, sent)) => {

@@ -87,13 +87,17 @@ pub(super) struct Account {
     ports: Ports,
 }
 
-/// Starts the emulators. They need no cluster.
+/// Starts the emulators, if their programs are there. They need no cluster, only to know where it is.
 pub(super) async fn emulate(
-    programs: &Programs,
+    programs: Option<&Programs>,
     size: Size,
     layout: &Layout,
     supervisor: &Supervisor,
-) -> Result<Account> {
+    api_server: &str,
+) -> Result<Option<Account>> {
+    let Some(programs) = programs else {
+        return Ok(None);
+    };
     let home = layout.fleet();
     std::fs::create_dir_all(&home).with_context(|| format!("failed to make {}", home.display()))?;
     let ports = Ports::pick(&home, Ipv4Addr::LOCALHOST, &PORTS)?;
@@ -117,12 +121,14 @@ pub(super) async fn emulate(
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
         .args(["--disks".to_owned(), home.join("disks").display().to_string()])
+        // The port of an earlier start may be somebody else's by now, and disks remember it.
+        .args(["--api-server", api_server])
         .restart(Restart::DEFAULT);
     supervisor
         .start(spec)
         .await
         .context("failed to start the emulated minis")?;
-    Ok(Account { url, ports })
+    Ok(Some(Account { url, ports }))
 }
 
 /// Installs the chart and starts the provider.

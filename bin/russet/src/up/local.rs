@@ -221,12 +221,7 @@ async fn start(
         pool: args.pool,
         macs: args.macs,
     };
-    let emulate = async {
-        match &programs {
-            Some(programs) => fleet::emulate(programs, size, layout, supervisor).await.map(Some),
-            None => Ok(None),
-        }
-    };
+    let emulate = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server);
     // None needs another.
     let ((), (), cache, account) = tokio::try_join!(install, cluster_api, cache, emulate)?;
     if let (Some(programs), Some(account)) = (&programs, &account) {

@@ -107,6 +107,36 @@ pub mod linux {
     pub const WAITING_FOR_NODE: &str = "WaitingForNode";
     /// Scaleway refused because of stock, quota or permission; the message says which.
     pub const PROVISIONING_REFUSED: &str = "ProvisioningRefused";
+    /// Scaleway has no server of the wanted type left in the zone.
+    pub const OUT_OF_STOCK: &str = "OutOfStock";
+    /// The wanted type is not offered in the zone.
+    pub const UNKNOWN_OFFER: &str = "UnknownOffer";
+    /// The wanted image or operating system is not offered for the type in the zone.
+    pub const IMAGE_UNAVAILABLE: &str = "ImageUnavailable";
+    /// The Private Network is in another region than the server, or does not exist.
+    pub const PRIVATE_NETWORK_ELSEWHERE: &str = "PrivateNetworkElsewhere";
+    /// Several Private Networks have the wanted name.
+    pub const PRIVATE_NETWORK_AMBIGUOUS: &str = "PrivateNetworkAmbiguous";
+    /// The server runs without a public IPv4 address.
+    pub const NO_PUBLIC_ADDRESS: &str = "NoPublicAddress";
+    /// Scaleway locked the server.
+    pub const SERVER_LOCKED: &str = "ServerLocked";
+    /// Somebody switched the server off.
+    pub const SERVER_STOPPED: &str = "ServerStopped";
+    /// A Node of the machine's name belongs to another server.
+    pub const NODE_TAKEN: &str = "NodeTaken";
+    /// The Node of a server that had joined is gone.
+    pub const NODE_MISSING: &str = "NodeMissing";
+    /// IPAM does not know the server's private address yet.
+    pub const WAITING_FOR_PRIVATE_ADDRESS: &str = "WaitingForPrivateAddress";
+    /// The server did not join in time; the message says how far it got.
+    pub const JOIN_TIMED_OUT: &str = "JoinTimedOut";
+    /// The kubelet's configuration is being brought up to date.
+    pub const UPDATING: &str = "Updating";
+    /// The server is being stopped, to be deleted.
+    pub const STOPPING: &str = "Stopping";
+    /// The server is being deleted.
+    pub const DELETING_SERVER: &str = "DeletingServer";
 }
 
 /// Reasons of a cache.

@@ -78,10 +78,12 @@ fn variables(join: &Join, kubeconfig: &str, config_hash: &str) -> Vec<(&'static 
             .to_owned(),
         ),
     ];
-    variables.extend(match join.data {
-        Data::None => [("DATA", String::new()), ("IMAGES_GIB", "0".to_owned())],
-        Data::Nvme { images_gib } => [("DATA", "/data".to_owned()), ("IMAGES_GIB", images_gib.to_string())],
-    });
+    match join.data {
+        Data::None => variables.push(("DATA", String::new())),
+        Data::Nvme { images_gib } => {
+            variables.extend([("DATA", "/data".to_owned()), ("IMAGES_GIB", images_gib.to_string())]);
+        }
+    }
     let (mac, vlan, address) = match &join.private_network {
         PrivateNet::None => (String::new(), String::new(), None),
         PrivateNet::Nic { mac, address } => (mac.to_ascii_lowercase(), String::new(), address.clone()),

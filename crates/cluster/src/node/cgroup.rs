@@ -65,12 +65,12 @@ fn hierarchies() -> Result<Hierarchies, Error> {
 }
 
 /// Every directory a cgroup of this name has or may get, on all hierarchies; for removal.
-pub(super) fn trees(name: &str) -> Result<Vec<PathBuf>, Error> {
+pub fn trees(name: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(hierarchies()?.trees(name))
 }
 
 /// Makes the cgroup. Its removal is the guard's task, see [`super::holder`].
-pub(super) fn create(name: &str) -> Result<(), Error> {
+pub fn create(name: &str) -> Result<(), Error> {
     let found = hierarchies()?;
     if found.uses_v1() {
         for (point, _) in &found.v1 {

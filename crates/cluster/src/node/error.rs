@@ -50,6 +50,12 @@ pub enum Error {
     #[error("no free network is left for nodes: every range from {first} to {last} is routed already on this machine")]
     NoFreeRange { first: Range, last: Range },
 
+    #[error(
+        "there is no running network for {}; start what makes it first, or do without --network",
+        directory.display()
+    )]
+    NoNetwork { directory: PathBuf },
+
     #[error("no address is left in {range} for another node")]
     NetworkFull { range: Range },
 

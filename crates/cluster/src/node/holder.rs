@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use super::{Error, system};
 
 /// Removes cgroup trees given as arguments, leaves first. Members may need a moment to be gone, hence the retries.
-pub(super) const REMOVE_CGROUPS: &str = r#"
+pub const REMOVE_CGROUPS: &str = r#"
 tries=0
 while [ "$tries" -lt 100 ]; do
   left=
@@ -50,20 +50,20 @@ const SETUP: Duration = Duration::from_secs(20);
 
 /// What to hold.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Shown in the process list and in errors.
-    pub(super) name: String,
-    pub(super) isolation: Isolation,
+    pub name: String,
+    pub isolation: Isolation,
     /// Shell commands run inside the new namespaces before they count as ready.
-    pub(super) setup: String,
+    pub setup: String,
     /// Removed when the namespaces are gone.
-    pub(super) cgroups: Vec<PathBuf>,
+    pub cgroups: Vec<PathBuf>,
     /// Receives what the commands say.
-    pub(super) log: PathBuf,
+    pub log: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Isolation {
+pub enum Isolation {
     /// A network namespace only.
     Network,
     /// Network, mounts, processes, host name and IPC: a machine of its own, apart from the kernel.
@@ -81,7 +81,7 @@ impl Isolation {
 
 /// Namespaces that live exactly as long as this value.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub struct Holder {
     pid: u32,
     isolation: Isolation,
     pipe: Option<ChildStdin>,
@@ -92,7 +92,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) async fn start(plan: Plan) -> Result<Self, Error> {
+    pub async fn start(plan: Plan) -> Result<Self, Error> {
         let name = plan.name.clone();
         let log = plan.log.clone();
         let spawned = tokio::task::spawn_blocking(move || Self::spawn(&plan));
@@ -160,18 +160,18 @@ impl Holder {
     }
 
     /// The held process as this process sees it; for [`Isolation::Machine`] it is process 1 inside.
-    pub(super) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Becomes true when the namespaces and everything in them are gone, for whatever reason.
-    pub(super) fn ended(&self) -> watch::Receiver<bool> {
+    pub fn ended(&self) -> watch::Receiver<bool> {
         self.ended.clone()
     }
 
     /// The arguments of `nsenter` that run a program inside. A program entered this way ends with `nsenter`,
     /// so that whoever supervises the one also ends the other.
-    pub(super) fn enter<S: AsRef<str>>(&self, program: &str, args: &[S]) -> Vec<String> {
+    pub fn enter<S: AsRef<str>>(&self, program: &str, args: &[S]) -> Vec<String> {
         let mut command = vec!["--target".to_owned(), self.pid.to_string()];
         command.extend(self.isolation.flags().iter().map(|&flag| flag.to_owned()));
         command.extend(["--", "setpriv", "--pdeathsig", "KILL", "--", program].map(str::to_owned));
@@ -180,7 +180,7 @@ impl Holder {
     }
 
     /// Runs a program inside, to its end.
-    pub(super) async fn run<S: AsRef<str>>(
+    pub async fn run<S: AsRef<str>>(
         &self,
         attempt: impl Into<String>,
         program: &str,
@@ -231,7 +231,7 @@ fn guard_script(plan: &Plan) -> String {
 }
 
 /// One word of a POSIX shell command, whatever it contains.
-pub(super) fn quote(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

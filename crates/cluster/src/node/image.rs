@@ -95,7 +95,7 @@ pub struct Command {
 }
 
 /// The two images of every node, both on the busybox layer.
-pub(super) fn standard() -> [Command; 2] {
+pub fn standard() -> [Command; 2] {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     [
         // Process 1 of a pod that shares its process namespace adopts orphans: the shell's `wait` reaps them.
@@ -180,7 +180,7 @@ fn describe(media_type: &str, blob: Option<&Vec<u8>>) -> Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest(blob)), "size": blob.len() })
 }
 
-pub(super) fn digest(bytes: &[u8]) -> String {
+pub fn digest(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha256::digest(bytes)
         .iter()

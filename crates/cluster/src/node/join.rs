@@ -20,13 +20,19 @@ const VALID: SignedDuration = SignedDuration::from_mins(15);
 const NAMESPACE_WAIT: Duration = Duration::from_secs(20);
 
 /// A bootstrap token. Not printable: half of it is a secret.
-pub(super) struct Token {
+pub struct Token {
     id: String,
     secret: String,
 }
 
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 impl Token {
-    pub(super) fn random() -> Result<Self, Error> {
+    pub fn random() -> Result<Self, Error> {
         let source = Path::new("/dev/urandom");
         let mut bytes = [0; 22];
         std::fs::File::open(source)
@@ -51,7 +57,7 @@ impl Token {
     }
 
     /// As it goes into the bootstrap kubeconfig.
-    pub(super) fn bearer(&self) -> String {
+    pub fn bearer(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
 
@@ -102,7 +108,7 @@ fn binding(name: &str, role: &str, group: &str) -> Value {
 }
 
 /// Makes a token with which one node may join.
-pub(super) async fn invite(client: &Client, now: Timestamp) -> Result<Token, Error> {
+pub async fn invite(client: &Client, now: Timestamp) -> Result<Token, Error> {
     let params = PatchParams::apply(MANAGER).force();
     let roles: Api<ClusterRoleBinding> = Api::all(client.clone());
     for object in bindings() {
@@ -135,7 +141,7 @@ pub(super) async fn invite(client: &Client, now: Timestamp) -> Result<Token, Err
 }
 
 /// Makes the token worthless. A failure is only logged: it expires soon by itself.
-pub(super) async fn revoke(client: &Client, token: &Token) {
+pub async fn revoke(client: &Client, token: &Token) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     if let Err(error) = secrets.delete(&token.object_name(), &DeleteParams::default()).await {
         tracing::warn!(%error, "could not delete a used bootstrap token; it expires by itself");

@@ -14,12 +14,12 @@
 //! cgroups are removed by a guard that outlives the node by a moment. Should that be killed too, [`sweep`] does it later.
 
 mod agents;
-mod cgroup;
+pub mod cgroup;
 mod containerd;
 mod error;
-mod holder;
+pub mod holder;
 pub mod image;
-mod join;
+pub mod join;
 mod linux;
 mod machine;
 mod network;
@@ -28,12 +28,12 @@ mod options;
 mod owner;
 mod range;
 mod seat;
-mod system;
+pub mod system;
 
 pub use self::{
     error::Error,
     linux::{LinuxNode, Object},
-    network::Network,
+    network::{Cable, Network},
     options::{Options, Pods},
     owner::sweep,
     range::{Invalid, Range},

@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::{
     Error, Range,
     holder::{Holder, Isolation, Plan},
-    image,
+    image, owner,
     seat::{Member, Seat},
     system,
 };
@@ -42,12 +42,44 @@ pub struct Network {
 struct Shared {
     plan: Addresses,
     directory: PathBuf,
-    switch: Holder,
+    switch: Switch,
     members: Mutex<Vec<Member>>,
 }
 
+/// The namespace with the bridges.
+#[derive(Debug)]
+enum Switch {
+    Ours(Holder),
+    /// Of the process that made the network; it ends the network when it ends.
+    Theirs {
+        pid: u32,
+    },
+}
+
+/// What a state directory remembers.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    index: u8,
+    /// Who holds the bridges, with its start time; of a run that may be over.
+    #[serde(default)]
+    switch: Option<(u32, String)>,
+}
+
+/// A cable from a namespace to a bridge of the network.
+#[derive(Clone, Copy, Debug)]
+pub struct Cable<'a> {
+    /// The bridge; made when there is none of that name. `br0` is the one this machine and the nodes are on.
+    pub bridge: &'a str,
+    /// Its end at the bridge. At most 15 characters, unique in the network, and not `n` and a number, as nodes have it.
+    pub port: &'a str,
+    /// Its end inside.
+    pub interface: &'a str,
+    /// The hardware address inside; one of the kernel's choice if none.
+    pub mac: Option<&'a str>,
+}
+
 /// All names and ranges of a network follow from one small number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Addresses {
     index: u8,
 }
@@ -104,7 +136,7 @@ impl Network {
         let record = directory.join("network.json");
         let preferred = match std::fs::read(&record)
             .ok()
-            .and_then(|bytes| serde_json::from_slice::<Addresses>(&bytes).ok())
+            .and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok())
         {
             Some(remembered) => remembered.index,
             None => preferred_index(&directory),
@@ -135,13 +167,42 @@ impl Network {
         )
         .await?;
         system::run("enable the node network", "ip", &["link", "set", &interface, "up"]).await?;
-        let text = serde_json::to_vec(&plan).unwrap_or_default();
+        let holder = (switch.pid(), owner::started(switch.pid()).unwrap_or_default());
+        let text = serde_json::to_vec(&Record {
+            index: plan.index,
+            switch: Some(holder),
+        })
+        .unwrap_or_default();
         std::fs::write(&record, text).map_err(Error::io("remember the network", &record))?;
         Ok(Self {
             shared: Arc::new(Shared {
                 plan,
                 directory,
-                switch,
+                switch: Switch::Ours(switch),
+                members: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The network another process made for this state directory, for what is plugged in beside that one's nodes. It ends
+    /// with its maker.
+    pub fn attach(state_dir: &Path) -> Result<Self, Error> {
+        system::check()?;
+        let none = || Error::NoNetwork {
+            directory: state_dir.to_owned(),
+        };
+        let directory = state_dir.canonicalize().map_err(|_| none())?;
+        let bytes = std::fs::read(directory.join("network.json")).map_err(|_| none())?;
+        let record: Record = serde_json::from_slice(&bytes).map_err(|_| none())?;
+        let (pid, since) = record.switch.ok_or_else(none)?;
+        if owner::started(pid).is_none_or(|started| started != since) {
+            return Err(none());
+        }
+        Ok(Self {
+            shared: Arc::new(Shared {
+                plan: Addresses { index: record.index },
+                directory,
+                switch: Switch::Theirs { pid },
                 members: Mutex::default(),
             }),
         })
@@ -160,6 +221,11 @@ impl Network {
     /// The range of the nodes' addresses.
     pub fn nodes(&self) -> Range {
         self.shared.plan.nodes()
+    }
+
+    /// The part of [`Network::nodes`] that no node gets: for what is plugged in by [`Network::plug`].
+    pub fn servers(&self) -> Range {
+        Range::new(self.nodes().address(192), 26)
     }
 
     /// A range for pods that nothing on this machine uses.
@@ -185,8 +251,53 @@ impl Network {
         Seat::reserve(self.clone(), name)
     }
 
-    pub(super) fn switch(&self) -> &Holder {
-        &self.shared.switch
+    /// Runs a program where the bridges are, to its end.
+    pub(super) async fn on_switch(&self, attempt: &str, program: &str, args: &[&str]) -> Result<String, Error> {
+        match &self.shared.switch {
+            Switch::Ours(holder) => holder.run(attempt, program, args).await,
+            Switch::Theirs { pid } => {
+                let pid = pid.to_string();
+                let mut command = vec!["--target", &pid, "--net", "--", program];
+                command.extend(args);
+                system::run(attempt, "nsenter", &command).await
+            }
+        }
+    }
+
+    /// Connects a namespace. The inner end is left down and without an address: that is the machine's own affair. The cable
+    /// goes with the namespace.
+    pub async fn plug(&self, holder: &Holder, cable: &Cable<'_>) -> Result<(), Error> {
+        let Cable {
+            bridge,
+            port,
+            interface,
+            mac,
+        } = *cable;
+        let attempt = format!("connect {interface} to {bridge}");
+        if self
+            .on_switch(&attempt, "ip", &["link", "show", "dev", bridge])
+            .await
+            .is_err()
+        {
+            let made = self
+                .on_switch(&attempt, "ip", &["link", "add", bridge, "type", "bridge"])
+                .await;
+            // Two may make it at the same time; then it is there.
+            if let Err(error) = self.on_switch(&attempt, "ip", &["link", "set", bridge, "up"]).await {
+                return Err(made.err().unwrap_or(error));
+            }
+        }
+        let pid = holder.pid().to_string();
+        let mut pair = vec![
+            "link", "add", port, "type", "veth", "peer", "name", interface, "netns", &pid,
+        ];
+        if let Some(mac) = mac {
+            pair.extend(["address", mac]);
+        }
+        self.on_switch(&attempt, "ip", &pair).await?;
+        self.on_switch(&attempt, "ip", &["link", "set", port, "master", bridge, "up"])
+            .await
+            .map(drop)
     }
 
     pub(super) fn members(&self) -> MutexGuard<'_, Vec<Member>> {

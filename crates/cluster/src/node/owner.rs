@@ -116,7 +116,7 @@ pub(super) fn remove(node: &Path) -> Result<(), Error> {
 }
 
 /// When a process started, in the kernel's own terms; `None` when there is no such process.
-fn started(pid: u32) -> Option<String> {
+pub(super) fn started(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses, and may itself contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(')')?;

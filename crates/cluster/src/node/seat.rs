@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 
 use super::{Error, Network, Range, holder::Holder, network, system};
 
-/// Addresses of nodes within a network: .1 is the machine, some are left for things tests put beside the nodes.
-const HOSTS: std::ops::Range<u8> = 10..200;
+/// Addresses of nodes within a network: .1 is the machine, some are left for tests, the last for servers that
+/// others plug in.
+const HOSTS: std::ops::Range<u8> = 10..192;
 
 /// Holds a name and an address for one node; gives both back when dropped.
 ///
@@ -70,10 +71,9 @@ impl Seat {
         let cable = [
             "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid,
         ];
-        let switch = self.network.switch();
-        switch.run(&attempt, "ip", &cable).await?;
-        switch
-            .run(&attempt, "ip", &["link", "set", &port, "master", "br0", "up"])
+        self.network.on_switch(&attempt, "ip", &cable).await?;
+        self.network
+            .on_switch(&attempt, "ip", &["link", "set", &port, "master", "br0", "up"])
             .await?;
         node.run(&attempt, "ip", &["address", "add", &address, "dev", "eth0"])
             .await?;

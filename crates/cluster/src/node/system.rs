@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::Error;
 
 /// Where system programs are looked for, and the `PATH` of everything that runs in a node.
-pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Each program with the Debian package that holds it.
 const NEEDED: [(&str, &str); 10] = [
@@ -48,14 +48,14 @@ fn missing(exists: impl Fn(&str) -> bool) -> Option<(String, String)> {
     Some((programs.join(", "), packages.join(" ")))
 }
 
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     PATH.split(':')
         .map(|directory| Path::new(directory).join(program))
         .find(|path| path.is_file())
 }
 
 /// Runs a program to its end and returns what it printed; the attempt names the step in errors.
-pub(super) async fn run<S: AsRef<str>>(attempt: impl Into<String>, program: &str, args: &[S]) -> Result<String, Error> {
+pub async fn run<S: AsRef<str>>(attempt: impl Into<String>, program: &str, args: &[S]) -> Result<String, Error> {
     let attempt = attempt.into();
     let output = Command::new(program)
         .args(args.iter().map(AsRef::as_ref))

@@ -93,10 +93,17 @@ impl Supervisor {
     }
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Error> {
-        let (answer, reply) = oneshot::channel();
+        let (answer, mut reply) = oneshot::channel();
         let commands = self.inner.commands.as_ref().ok_or(Error::ShutDown)?;
         commands.send(command(answer)).map_err(|_| Error::ShutDown)?;
-        reply.await.map_err(|_| Error::ShutDown)
+        // A command that is sent in the moment in which the thread ends may stay in the channel, unanswered, for as long as we have
+        // our end of it.
+        let replied = tokio::select! {
+            biased;
+            replied = &mut reply => replied.ok(),
+            () = commands.closed() => reply.try_recv().ok(),
+        };
+        replied.ok_or(Error::ShutDown)
     }
 }
 

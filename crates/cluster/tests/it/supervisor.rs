@@ -178,6 +178,25 @@ async fn shutdown_goes_in_reverse_order_and_is_idempotent() {
     ));
 }
 
+/// The second of two commands could arrive in the moment in which the thread ended, and was never answered: `russet up` would
+/// have hung at its end.
+#[tokio::test]
+async fn whoever_asks_while_the_supervisor_ends_gets_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..300 {
+        let supervisor = Supervisor::new(&dir.path().join(round.to_string()));
+        let asks = (0..4).map(|_| supervisor.shutdown());
+        let all = futures::future::join_all(asks);
+        tokio::time::timeout(Duration::from_mins(1), all)
+            .await
+            .expect("every shutdown is answered");
+        assert!(matches!(
+            supervisor.start(shell(dir.path(), "late", "true")).await,
+            Err(Error::ShutDown)
+        ));
+    }
+}
+
 #[tokio::test]
 async fn stopping_a_part_takes_its_children_and_its_stubbornness() {
     let dir = tempfile::tempdir().unwrap();

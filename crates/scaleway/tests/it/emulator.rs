@@ -7,27 +7,30 @@ use russet_api::values::ServerId;
 use russet_scaleway::apple_silicon::{AttachmentStatus, Password, ServerStatus, VpcStatus};
 use russet_scaleway::config::Proxy;
 use russet_scaleway::error::EffectKnown;
-use russet_scaleway::ipam::{Ip, ResourceType, Source};
+use russet_scaleway::ipam::{Ip, IpFilter, ResourceType, Source};
 use russet_scaleway::{Client, Config, Context, Kind};
 use russet_sim_scaleway::{
-    Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Fault, Minis, Options, Sim,
+    Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Fault, Minis, Options, Settings, Sim,
 };
 use russet_telemetry::Secret;
 
 use crate::{Half, JumpyClock, zone};
 
 async fn sim() -> Sim {
-    let start = Some("2026-10-01T08:00:00Z".parse().unwrap());
-    Sim::start(Options {
-        clock_factor: Factor::MANUAL,
-        start,
-        ..Options::default()
-    })
-    .await
-    .unwrap()
+    sim_with(|_| ()).await
 }
 
-fn client(sim: &Sim, secret: &str, page_size: u32) -> Client {
+pub(crate) async fn sim_with(change: impl FnOnce(&mut Settings)) -> Sim {
+    let mut options = Options {
+        clock_factor: Factor::MANUAL,
+        start: Some("2026-10-01T08:00:00Z".parse().unwrap()),
+        ..Options::default()
+    };
+    change(&mut options.settings);
+    Sim::start(options).await.unwrap()
+}
+
+pub(crate) fn client(sim: &Sim, secret: &str, page_size: u32) -> Client {
     let project = DEFAULT_PROJECT.to_string().parse().unwrap();
     let mut config = Config::new(DEFAULT_ACCESS_KEY, Secret::from(secret), project, sim.url()).unwrap();
     config.proxy = Proxy::Never;
@@ -116,12 +119,23 @@ async fn a_mac_gets_an_address_on_a_private_network() {
     let attachments = client.list_mac_attachments(&zone, id).await.unwrap();
     assert_eq!(attachments[0].status, AttachmentStatus::Attached);
     assert!(attachments[0].vlan.is_some());
-    let source = Source::PrivateNetwork(network.id.clone());
-    let ips = client
-        .list_ips(&region, &source, &ResourceType::AppleSiliconPrivateNic)
+    let filter = IpFilter {
+        resource_type: Some(ResourceType::AppleSiliconPrivateNic),
+        ..IpFilter::of(Source::PrivateNetwork(network.id.clone()))
+    };
+    let ips = client.ipam_ips(&region, &filter).await.unwrap();
+    let address = ips.iter().find_map(Ip::ipv4);
+    assert!(address.is_some(), "{ips:?}");
+    let nic = ips[0].resource.as_ref().unwrap().id.clone();
+    let one = client
+        .private_ipv4(&region, &network.id, ResourceType::AppleSiliconPrivateNic, &nic)
         .await
         .unwrap();
-    assert!(ips.iter().find_map(Ip::ipv4).is_some(), "{ips:?}");
+    assert_eq!(one, address);
+    assert_eq!(
+        client.private_network(&region, &network.id).await.unwrap().name,
+        "cache"
+    );
     client.detach_mac(&zone, id, &network.id).await.unwrap();
     sim.stop().await.unwrap();
 }

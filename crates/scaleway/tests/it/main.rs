@@ -8,12 +8,18 @@
 
 mod server;
 
+mod addresses;
 mod answers;
 mod cancel;
+mod emulated_instances;
+mod emulated_metal;
 mod emulator;
+mod instances;
+mod metal;
 mod products;
 mod repeats;
 mod silence;
+mod volumes;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use russet_scaleway::Kind;
 use russet_scaleway::apple_silicon::{AttachmentStatus, Password, ServerStatus, Stock, VpcStatus};
-use russet_scaleway::ipam::{ResourceType, Source};
+use russet_scaleway::ipam::{IpFilter, ResourceType, Source};
 use serde_json::{Value, json};
 
 use crate::server::Script;
@@ -216,8 +216,8 @@ async fn a_private_network_is_found_by_its_whole_name_in_our_project() {
 /// first, and only the first page.
 #[tokio::test]
 async fn an_address_is_found_past_the_first_page_behind_ipv6_and_in_either_case() {
-    const PAGE_1: &str = "GET /ipam/v1/regions/fr-par/ips?project_id=11111111-2222-3333-4444-555555555555&resource_type=apple_silicon_private_nic&attached=true&private_network_id=aaaaaaaa-0000-4000-8000-000000000001&page=1&page_size=1";
-    const PAGE_2: &str = "GET /ipam/v1/regions/fr-par/ips?project_id=11111111-2222-3333-4444-555555555555&resource_type=apple_silicon_private_nic&attached=true&private_network_id=aaaaaaaa-0000-4000-8000-000000000001&page=2&page_size=1";
+    const PAGE_1: &str = "GET /ipam/v1/regions/fr-par/ips?project_id=11111111-2222-3333-4444-555555555555&order_by=created_at_asc&attached=true&private_network_id=aaaaaaaa-0000-4000-8000-000000000001&resource_type=apple_silicon_private_nic&page=1&page_size=1";
+    const PAGE_2: &str = "GET /ipam/v1/regions/fr-par/ips?project_id=11111111-2222-3333-4444-555555555555&order_by=created_at_asc&attached=true&private_network_id=aaaaaaaa-0000-4000-8000-000000000001&resource_type=apple_silicon_private_nic&page=2&page_size=1";
     let row = |id: &str, address: &str| {
         json!({"ips": [{"id": id, "address": address, "is_ipv6": address.contains(':'), "project_id": PROJECT,
                "resource": {"type": "apple_silicon_private_nic", "id": "nic-1", "mac_address": "02:00:00:AB:CD:EF", "name": "mac-1"}}],
@@ -229,16 +229,13 @@ async fn an_address_is_found_past_the_first_page_behind_ipv6_and_in_either_case(
         .answer(PAGE_1, 200, row("i6", "fd00::7/64"))
         .answer(PAGE_2, 200, row("i4", "172.16.0.7/22"));
     let world = World::with(script, |config| config.page_size = 1).await;
-    let source = Source::PrivateNetwork(PN.parse().unwrap());
-    let ips = world
-        .client
-        .list_ips(&region(), &source, &ResourceType::AppleSiliconPrivateNic)
-        .await
-        .unwrap();
-    let found = ips
-        .iter()
-        .filter(|ip| ip.has_mac("02:00:00:ab:cd:ef"))
-        .find_map(russet_scaleway::ipam::Ip::ipv4);
+    let filter = IpFilter {
+        resource_type: Some(ResourceType::AppleSiliconPrivateNic),
+        mac_address: Some("02:00:00:ab:cd:ef".into()),
+        ..IpFilter::of(Source::PrivateNetwork(PN.parse().unwrap()))
+    };
+    let ips = world.client.ipam_ips(&region(), &filter).await.unwrap();
+    let found = ips.iter().find_map(russet_scaleway::ipam::Ip::ipv4);
     assert_eq!(found, Some(Ipv4Addr::new(172, 16, 0, 7)));
     world.finish();
 }

@@ -14,8 +14,14 @@ use tokio::task::JoinHandle;
 pub(crate) struct Step {
     /// Method, path and query.
     request: &'static str,
-    body: Option<Value>,
+    body: Option<Sent>,
     then: Then,
+}
+
+/// What the body of a request has to be.
+enum Sent {
+    Json(Value),
+    Text(&'static str),
 }
 
 enum Then {
@@ -88,13 +94,31 @@ impl Script {
     pub(crate) fn exchange(self, request: &'static str, sent: Value, status: u16, body: impl Into<Body>) -> Self {
         self.step(
             request,
-            Some(sent),
+            Some(Sent::Json(sent)),
             Then::Answer {
                 status,
                 headers: Vec::new(),
                 body: body.into().0,
             },
         )
+    }
+
+    /// An answer to a request that must have exactly this text as its body.
+    pub(crate) fn text(self, request: &'static str, sent: &'static str, status: u16, body: impl Into<Body>) -> Self {
+        self.step(
+            request,
+            Some(Sent::Text(sent)),
+            Then::Answer {
+                status,
+                headers: Vec::new(),
+                body: body.into().0,
+            },
+        )
+    }
+
+    /// A page of a list of the Instance API, which counts in a header.
+    pub(crate) fn counted(self, request: &'static str, total: &'static str, body: impl Into<Body>) -> Self {
+        self.answer_with(request, 200, vec![("X-Total-Count", total)], body)
     }
 
     pub(crate) fn close(self, request: &'static str) -> Self {
@@ -105,7 +129,7 @@ impl Script {
         self.step(request, None, Then::Hang)
     }
 
-    fn step(mut self, request: &'static str, body: Option<Value>, then: Then) -> Self {
+    fn step(mut self, request: &'static str, body: Option<Sent>, then: Then) -> Self {
         self.0.push(Step { request, body, then });
         self
     }
@@ -209,8 +233,14 @@ fn check(step: Option<&Step>, head: &str, body: &[u8]) -> Option<String> {
     }
     let is_json = head.contains("content-type: application/json\r\n");
     match &step.body {
-        Some(_) if !is_json => Some(format!("{line} is not marked as JSON")),
-        Some(wanted) if serde_json::from_slice::<Value>(body).ok().as_ref() != Some(wanted) => Some(format!(
+        Some(Sent::Json(_)) if !is_json => Some(format!("{line} is not marked as JSON")),
+        Some(Sent::Json(wanted)) if serde_json::from_slice::<Value>(body).ok().as_ref() != Some(wanted) => Some(
+            format!("{line}: expected {wanted}, got {}", String::from_utf8_lossy(body)),
+        ),
+        Some(Sent::Text(_)) if !head.contains("content-type: text/plain\r\n") => {
+            Some(format!("{line} is not marked as text"))
+        }
+        Some(Sent::Text(wanted)) if body != wanted.as_bytes() => Some(format!(
             "{line}: expected {wanted}, got {}",
             String::from_utf8_lossy(body)
         )),

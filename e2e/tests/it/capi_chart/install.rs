@@ -165,10 +165,12 @@ fn every_kind_is_there(manifest: &str) -> Result<()> {
         ("Cluster", 1),
         ("ScalewayAppleSiliconCluster", 1),
         ("ScalewayAppleSiliconMachineTemplate", 3),
-        ("MachineDeployment", 3),
-        ("MachineHealthCheck", 3),
+        ("ScalewayElasticMetalMachineTemplate", 1),
+        ("MachineDeployment", 4),
+        ("MachineHealthCheck", 4),
         ("MachineDrainRule", 2),
-        ("Deployment", 1),
+        ("Deployment", 2),
+        ("StorageClass", 1),
     ] {
         ensure!(kinds.get(kind) == Some(&count), "{kind}: {kinds:?}");
     }

@@ -49,6 +49,14 @@ fleets:
   macos: {enabled: true, replicas: 2}
   runners: {enabled: true, replicas: null, machineLabels: {node.cluster.x-k8s.io/pool: runners}}
   builders: {enabled: true, ghActionsRunner: {ghOrg: example, ghRunnerVersion: 2.330.0}, machine: {hostCPU: 10}}
+kuraFleet: {enabled: true, machine: {offerType: EM-I220E-NVME, adoptNamePrefix: tuist-kura-em-}}
+";
+
+/// The other kind of cache node.
+const INSTANCES: &str = r"
+cluster: {enabled: true}
+kuraFleet: {enabled: true, replicas: null, machine: {kind: instance, commercialType: POP2-HN-5}, healthCheck: {enabled: false}}
+localPath: {enabled: false}
 ";
 
 struct Helm {
@@ -119,10 +127,87 @@ async fn the_chart_renders_what_was_reviewed() -> Result<()> {
     let helm = Helm::new().await?;
     helm.run(&["lint", "--strict", &chart("capi-provider")?])?;
     let (default, full) = (helm.template("")?, helm.template(FULL)?);
+    let instances = helm.template(INSTANCES)?;
     insta::with_settings!({snapshot_path => "../golden", prepend_module_to_snapshot => false, omit_expression => true}, {
         insta::assert_snapshot!("capi_provider_default", default);
         insta::assert_snapshot!("capi_provider_full", full);
+        insta::assert_snapshot!("capi_provider_instances", instances);
     });
+    Ok(())
+}
+
+/// A claim stayed Pending because the provisioner could make no helper Pod, and a helper Pod because it did not tolerate the
+/// taint of the only nodes it is for.
+#[tokio::test]
+async fn volumes_of_cache_nodes_can_be_made_where_the_caches_are() -> Result<()> {
+    let helm = Helm::new().await?;
+    let objects = objects(&helm.template(FULL)?)?;
+    let named = |kind: &str, name: &str| {
+        let found = of_kind(&objects, kind)
+            .into_iter()
+            .find(|object| text(object, "/metadata/name") == name);
+        found.cloned().with_context(|| format!("{kind} {name}"))
+    };
+    let template = of_kind(&objects, "ScalewayElasticMetalMachineTemplate");
+    let taints = &template.first().context("a template")?["spec"]["template"]["spec"]["nodeTaints"];
+    let config = named("ConfigMap", "macs-capi-provider-local-path")?;
+    let helper: Value = serde_yaml_ng::from_str(text(&config, "/data/helperPod.yaml"))?;
+    let tolerated: Vec<_> = helper["spec"]["tolerations"]
+        .as_array()
+        .context("tolerations")?
+        .iter()
+        .map(|t| &t["key"])
+        .collect();
+    for taint in taints.as_array().context("taints")? {
+        ensure!(
+            tolerated.contains(&&taint["key"]),
+            "the helper does not tolerate {taint}"
+        );
+    }
+    let paths: Value = serde_json::from_str(text(&config, "/data/config.json"))?;
+    ensure!(
+        paths["nodePathMap"][0]["paths"][0] == "/opt/local-path-provisioner",
+        "{paths}"
+    );
+
+    let role = named("Role", "macs-capi-provider-local-path")?;
+    let pods = role["rules"]
+        .as_array()
+        .context("rules")?
+        .iter()
+        .find(|rule| rule["resources"][0] == "pods");
+    let verbs = pods.context("a rule for Pods")?["verbs"].as_array().context("verbs")?;
+    for verb in ["get", "create", "delete"] {
+        ensure!(
+            verbs.iter().any(|known| known == verb),
+            "the provisioner may not {verb} Pods"
+        );
+    }
+    let class = named("StorageClass", "scw-local-nvme")?;
+    ensure!(class["volumeBindingMode"] == "WaitForFirstConsumer", "{class}");
+    Ok(())
+}
+
+#[test]
+fn what_the_chart_only_documents_is_sound() -> Result<()> {
+    let read = |name: &str| -> Result<Value> {
+        let path = Path::new(&chart("capi-provider")?).join("files").join(name);
+        Ok(serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?)
+    };
+    let csi = read("scaleway-csi.values.yaml")?;
+    ensure!(
+        csi["node"]["tolerations"][0]["key"] == russet_api::taints::RUNNER_CACHE,
+        "{csi}"
+    );
+    let class = read("clusterclass-kubelet-addresses.yaml")?;
+    let variable = &class["variables"][0];
+    let default = &variable["schema"]["openAPIV3Schema"]["default"];
+    ensure!(
+        default == "ExternalIP,Hostname,InternalDNS,ExternalDNS",
+        "a default that changes control planes: {default}"
+    );
+    let template = text(&class, "/patches/0/definitions/0/jsonPatches/0/valueFrom/template");
+    ensure!(template.contains(text(variable, "/name")), "{template}");
     Ok(())
 }
 
@@ -204,6 +289,7 @@ async fn the_program_of_the_same_commit_understands_every_rendered_flag() -> Res
     Ok(())
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of bad values")]
 #[tokio::test]
 async fn bad_values_are_refused_with_the_place_and_the_reason() -> Result<()> {
     let helm = Helm::new().await?;
@@ -271,6 +357,40 @@ async fn bad_values_are_refused_with_the_place_and_the_reason() -> Result<()> {
         (
             "vmClusterEgress: {clusterDNSIP: 10.0.0.10}".to_owned(),
             vec!["hosts refuse one without the other"],
+        ),
+        (
+            "kuraFleet: {machine: {kind: vm}}".to_owned(),
+            vec!["/kuraFleet/machine/kind", "'elasticMetal'"],
+        ),
+        (
+            "kuraFleet: {machine: {offer: EM-I220E}}".to_owned(),
+            vec!["/kuraFleet/machine", "'offer' not allowed"],
+        ),
+        (
+            "kuraFleet: {nodeTaints: [{key: a, effect: Never}]}".to_owned(),
+            vec!["/kuraFleet/nodeTaints/0/effect", "'NoSchedule'"],
+        ),
+        ("localPath: {path: relative}".to_owned(), vec!["/localPath/path"]),
+        (
+            "kuraFleet: {enabled: true}".to_owned(),
+            vec!["a fleet needs its Cluster"],
+        ),
+        (
+            format!("{on}, name: x}}}}\nkuraFleet: {{enabled: true, name: x}}"),
+            vec!["kuraFleet and fleets.macos both have the name x"],
+        ),
+        (
+            "cluster: {enabled: true}\nkuraFleet: {enabled: true, kubernetesVersion: '1.35'}".to_owned(),
+            vec!["kuraFleet.kubernetesVersion", "v1.35.4"],
+        ),
+        (
+            "cluster: {enabled: true}\nkuraFleet: {enabled: true, machine: {privateNetworkName: ''}}".to_owned(),
+            vec!["say how the Private Network is called"],
+        ),
+        (
+            "cluster: {enabled: true}\nkuraFleet: {enabled: true, machine: {kind: instance, adoptNamePrefix: a-}}"
+                .to_owned(),
+            vec!["Instances are made, never taken"],
         ),
     ] {
         let error = match helm.template(&values) {

@@ -50,12 +50,18 @@ const NAMESPACES: [&str; 7] = [
 const CSR: &str = "certificates.k8s.io";
 
 /// Every kind of thing that is asked about: group, resource, subresource, name.
-const THINGS: [(&str, &str, &str, &str); 33] = [
+const THINGS: [(&str, &str, &str, &str); 40] = [
     (INFRA, "scalewayapplesiliconmachines", "", ""),
     (INFRA, "scalewayapplesiliconmachines", "status", ""),
     (INFRA, "scalewayapplesiliconmachines", "finalizers", ""),
     (INFRA, "scalewayapplesiliconclusters", "", ""),
     (INFRA, "scalewayapplesiliconmachinetemplates", "", ""),
+    (INFRA, "scalewayelasticmetalmachines", "", ""),
+    (INFRA, "scalewayelasticmetalmachines", "status", ""),
+    (INFRA, "scalewayelasticmetalmachines", "finalizers", ""),
+    (INFRA, "scalewayinstancemachines", "", ""),
+    (INFRA, "scalewayinstancemachines", "status", ""),
+    (INFRA, "scalewayinstancemachines", "finalizers", ""),
     (CORE, "clusters", "", ""),
     (CORE, "clusters", "status", ""),
     (CORE, "machines", "", ""),
@@ -79,6 +85,7 @@ const THINGS: [(&str, &str, &str, &str); 33] = [
     ("", "serviceaccounts", "token", "capi-remote"),
     ("", "serviceaccounts", "token", "default"),
     ("", "services", "", ""),
+    ("", "services", "", "kube-dns"),
     ("", "pods", "", ""),
     ("apps", "deployments", "", ""),
     ("rbac.authorization.k8s.io", "clusterroles", "", ""),
@@ -97,6 +104,7 @@ fn is_documented(request: &Request) -> bool {
         (INFRA, _, "finalizers", _) | (CSR, "certificatesigningrequests", "approval", _) => verb(&["update"]),
         (CORE, _, "", _) => verb(&["get", "list", "watch"]),
         ("", "nodes", "", _) => verb(&["get", "list", "watch", "patch", "delete"]),
+        ("", "pods", "", _) => verb(&["list"]),
         ("" | "events.k8s.io", "events", "", _) => verb(&["create", "patch"]),
         (CSR, "certificatesigningrequests", "", _) => verb(&["get", "list", "watch", "delete"]),
         (CSR, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet" | "kubernetes.io/kubelet-serving") => {
@@ -107,6 +115,7 @@ fn is_documented(request: &Request) -> bool {
         ("", "secrets", "", _) | ("coordination.k8s.io", "leases", "", _) => ours && verb(&all),
         ("", "serviceaccounts", "", _) => ours && verb(&["get", "create"]),
         ("", "serviceaccounts", "token", "capi-remote") => ours && verb(&["create"]),
+        ("", "services", "", "kube-dns") if request.namespace == "kube-system" => verb(&["get"]),
         ("", "services", "", _) => request.namespace == "tailscale-operator" && verb(&all),
         _ => false,
     }

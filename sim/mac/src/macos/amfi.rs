@@ -11,7 +11,9 @@ use super::tree::{Identity, Stamp, Tree};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 /// What the kernel remembers about files.
 #[derive(Debug, Default)]
@@ -63,7 +65,7 @@ impl Amfi {
         if !inspected.signature.runs() {
             return Ok(Verdict::Killed);
         }
-        let copy = keep(&mut file, &inspected.digest, copies)?;
+        let copy = keep(&file, &inspected.digest, program, copies)?;
         let cdhash = inspected.signature.cdhash().map(str::to_owned);
         self.executing
             .entry(identity)
@@ -129,19 +131,25 @@ impl Amfi {
     }
 }
 
-/// Keeps a copy by content, and says where it is inside.
-fn keep(file: &mut File, digest: &str, copies: &Path) -> io::Result<String> {
-    use io::Seek as _;
-    use std::os::unix::fs::PermissionsExt as _;
-    let target = copies.join(digest);
+/// Keeps a copy by content, under the name of the program, and says where it is inside. Another process writes it: while this one had
+/// it open to write, any process it starts at that moment would have it open too, and Linux would not execute it.
+fn keep(file: &File, digest: &str, program: &str, copies: &Path) -> io::Result<String> {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let folder = copies.join(digest);
+    let target = folder.join(name);
     if !target.exists() {
-        let temporary = copies.join(format!(".{digest}.{}", std::process::id()));
-        file.rewind()?;
-        let mut copy = File::create(&temporary)?;
-        io::copy(file, &mut copy)?;
-        copy.set_permissions(std::fs::Permissions::from_mode(0o755))?;
-        drop(copy);
+        std::fs::create_dir_all(&folder)?;
+        let temporary = folder.join(format!(".{name}.{}", std::process::id()));
+        let status = Command::new("cp")
+            .args(["--", "/dev/stdin"])
+            .arg(&temporary)
+            .stdin(file.try_clone()?)
+            .status()?;
+        if !status.success() {
+            return Err(io::Error::other("a program could not be copied"));
+        }
+        std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
         std::fs::rename(&temporary, &target)?;
     }
-    Ok(format!("{}/{digest}", super::system::EXECUTABLES))
+    Ok(format!("{}/{digest}/{name}", super::system::EXECUTABLES))
 }

@@ -5,6 +5,7 @@
 
 use super::error::MacError;
 use super::frame;
+use super::memory::MemoryDisk;
 use super::orders::{Ending, Layout, Notice, Order, RunAs, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 
 /// Mounting takes milliseconds; on a machine with a hundred things to do it may take longer.
-const LONGEST_BOOT: Duration = Duration::from_secs(120);
+const LONGEST_BOOT: Duration = Duration::from_mins(2);
 /// The end takes as long as the kernel needs to kill a few processes.
 const LONGEST_END: Duration = Duration::from_secs(30);
 
@@ -44,6 +45,8 @@ pub(super) struct Process {
     pub(super) ended: oneshot::Receiver<Ending>,
 }
 
+/// An order, and the files that go along.
+type Parcel = (Order, Vec<OwnedFd>);
 type Started = oneshot::Sender<Result<Process, String>>;
 
 #[derive(Debug, Default)]
@@ -55,7 +58,8 @@ struct Waiting {
 /// The namespaces of one Mac, from power on to power off.
 #[derive(Debug)]
 pub(super) struct Boot {
-    orders: Mutex<Option<mpsc::UnboundedSender<(Order, Vec<OwnedFd>)>>>,
+    /// None when the power was cut.
+    orders: Mutex<Option<mpsc::UnboundedSender<Parcel>>>,
     waiting: Arc<Mutex<Waiting>>,
     holder: tokio::sync::Mutex<Child>,
     next: AtomicU64,
@@ -67,12 +71,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Boot {
     /// Makes the namespaces and waits until process 1 has arranged the files.
-    pub(super) async fn start(launchd: &Path, layout: Layout, as_root: bool) -> Result<Self, MacError> {
+    pub(super) async fn start(
+        launchd: &Path,
+        layout: Layout,
+        as_root: bool,
+        disk: Option<&MemoryDisk>,
+    ) -> Result<Self, MacError> {
         let failed = |error: std::io::Error| MacError::Boot(error.to_string());
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
-        let mut command = Command::new("unshare");
-        if !as_root {
+        let mut command = match disk {
+            Some(disk) => {
+                let mut command = Command::new("nsenter");
+                command.args(disk.enter()).arg("unshare");
+                command
+            }
+            None => Command::new("unshare"),
+        };
+        if !as_root && disk.is_none() {
             command.args(["--user", "--map-root-user"]);
         }
         let mut holder = command
@@ -170,7 +186,7 @@ impl Boot {
     }
 }
 
-async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<(Order, Vec<OwnedFd>)>) {
+async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Parcel>) {
     while let Some((order, files)) = queue.recv().await {
         if let Err(error) = frame::post(&mut writer, &order, &files).await {
             tracing::debug!(%error, "process 1 of an emulated Mac is gone");

@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct Faults {
     /// How SSH is broken.
     pub ssh: SshFault,
-    /// How many bytes the disk still takes; only on a Mac whose disk is in memory.
-    pub disk_left: Option<u64>,
     /// `launchctl kickstart` says 0 and does nothing. (incident noop-kickstart)
     pub kickstart_does_nothing: bool,
     /// Jobs that launchd starts die this many seconds later, killed for their signature. (incident crash-loop-pid)

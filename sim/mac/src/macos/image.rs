@@ -4,7 +4,8 @@
 //! ~/Library/LaunchAgents. [facts 9]
 
 use super::error::MacError;
-use super::system::{DEVICES, link, make_folder};
+use super::inside::INSTALLED;
+use super::system::{DEVICES, TOOL, link, make_folder};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
@@ -82,6 +83,9 @@ pub(super) fn install(root: &Path, fresh: &Fresh<'_>, owners: Owners) -> Result<
     ] {
         link(target, &root.join("dev").join(name))?;
     }
+    for name in INSTALLED {
+        link(TOOL, &root.join(".sim/bin").join(name))?;
+    }
     for name in ["sim-mac", "zsh"] {
         write(root, &format!(".sim/{name}"), 0o755, "")?;
     }
@@ -102,7 +106,18 @@ pub(super) fn install(root: &Path, fresh: &Fresh<'_>, owners: Owners) -> Result<
     let keys: String = fresh.authorized_keys.iter().map(|key| format!("{key}\n")).collect();
     let scw = format!("{home}/.ssh/scw_authorized_keys");
     write(root, &scw, 0o600, &keys)?;
-    owners.give(&root.join(&scw), UID, STAFF)
+    owners.give(&root.join(&scw), UID, STAFF)?;
+    homebrew(root, owners)
+}
+
+/// Homebrew is there from the start, though a fresh mini has none: nobody here can download it. [guess: facts 9]
+fn homebrew(root: &Path, owners: Owners) -> Result<(), MacError> {
+    for path in ["opt/homebrew", "opt/homebrew/bin", "opt/homebrew/Cellar"] {
+        make_folder(&root.join(path), 0o755)?;
+        owners.give(&root.join(path), UID, ADMIN)?;
+    }
+    write(root, "opt/homebrew/bin/brew", 0o755, "#!/.sim/bin/brew\n")?;
+    owners.give(&root.join("opt/homebrew/bin/brew"), UID, ADMIN)
 }
 
 fn folders(root: &Path, fresh: &Fresh<'_>, owners: Owners) -> Result<(), MacError> {
@@ -174,6 +189,7 @@ fn write(root: &Path, path: &str, mode: u32, content: &str) -> Result<(), MacErr
 const FOLDERS: &[(&str, u32)] = &[
     ("", 0o755),
     (".sim", 0o755),
+    (".sim/bin", 0o755),
     (".sim/linux", 0o755),
     (".sim/linux/usr", 0o755),
     (".sim/exec", 0o755),

@@ -177,12 +177,12 @@ fn command(start: &Start) -> Command {
         .arg(format!("--regid={gid}"))
         .arg(format!("--groups={}", groups.join(",")))
         .arg("--");
-    if name != start.program {
+    if name == start.program {
+        command.arg(&start.program);
+    } else {
         // No other program of every Linux gives a program another name.
         command.args([BASH, "--norc", "-c", "exec -a \"$1\" \"$0\" \"${@:2}\""]);
         command.arg(&start.program).arg(name);
-    } else {
-        command.arg(&start.program);
     }
     command.args(rest);
     command

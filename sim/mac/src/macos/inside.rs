@@ -7,8 +7,8 @@
 use super::call::{Answer, Call, More};
 use super::{frame, init, local, system};
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal as _, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,11 +37,11 @@ pub fn inside() -> Option<ExitCode> {
         // Started by the first line of a script, whose path comes first.
         args.remove(0);
     }
-    let mut desk = Desk { name, args };
-    Some(match local::run(&mut desk) {
-        Some(code) => code,
-        None => desk.telephone(None, None).unwrap_or(ExitCode::from(NOBODY_THERE)),
-    })
+    let desk = Desk { name, args };
+    Some(local::run(&desk).unwrap_or_else(|| {
+        let input = desk.input();
+        desk.telephone(input, None).unwrap_or(ExitCode::from(NOBODY_THERE))
+    }))
 }
 
 fn is_tool(name: &str) -> bool {
@@ -57,6 +57,12 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn words(&self) -> Vec<&str> {
         self.args.iter().map(String::as_str).collect()
+    }
+
+    /// Standard input, for a tool that was told to read its rules there.
+    fn input(&self) -> Option<String> {
+        let reads = self.name == "pfctl" && self.words().windows(2).any(|pair| pair == ["-f", "-"]);
+        reads.then(|| String::from_utf8_lossy(&read_all().unwrap_or_default()).into_owned())
     }
 
     /// Tells the emulator of a call that was done here. Failing to tell changes nothing.
@@ -162,10 +168,3 @@ pub(super) fn read_all() -> io::Result<Vec<u8>> {
     io::stdin().lock().read_to_end(&mut bytes)?;
     Ok(bytes)
 }
-
-/// Whether somebody could type a password.
-pub(super) fn has_terminal() -> bool {
-    io::stdin().is_terminal()
-}
-
-pub(super) type Files = Vec<OwnedFd>;

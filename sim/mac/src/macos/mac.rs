@@ -3,13 +3,14 @@
 use super::boot::{Boot, Job, Process};
 use super::desk;
 use super::error::MacError;
-use super::faults::{Faults, Quirks, SshFault};
+use super::faults::{Quirks, SshFault};
 use super::image::{self, Fresh, GROUPS, Owners, STAFF, UID};
 use super::launchd::domain::Domain;
 use super::launchd::{Launchd, SSHD};
+use super::memory::MemoryDisk;
 use super::orders::RunAs;
 use super::ssh;
-use super::state::{Called, State};
+use super::state::State;
 use super::system::System;
 use super::tree::Tree;
 use russet_sim_scaleway::Host;
@@ -35,6 +36,10 @@ pub(super) struct Kit {
     /// Connections that sshd serves at once.
     pub(super) connections: usize,
     pub(super) quirks: Quirks,
+    /// The first two numbers of addresses in the tailnet.
+    pub(super) tailnet: [u8; 2],
+    /// The size of disks in memory; none are folders.
+    pub(super) memory_disks: Option<u64>,
     /// Whether the emulator runs as root.
     pub(super) as_root: bool,
 }
@@ -55,6 +60,9 @@ pub(super) struct Inner {
     pub(super) door: watch::Sender<bool>,
     pub(super) slots: Arc<Semaphore>,
     pub(super) ssh: Arc<russh::server::Config>,
+    /// Where the files are for those who mount them.
+    inside_root: PathBuf,
+    disk: Option<MemoryDisk>,
     /// When the emulator made it.
     pub(super) since: Instant,
     /// Counts changes of jobs.
@@ -79,7 +87,16 @@ struct On {
 impl Inner {
     /// Installs macOS, or takes over the disk of the same installation.
     pub(super) fn new(host: Host, kit: Arc<Kit>) -> Result<Self, MacError> {
-        let root = root_of(&kit.dir, &host);
+        let mount = root_of(&kit.dir, &host);
+        let disk = match kit.memory_disks {
+            Some(size) => Some(MemoryDisk::make(&mount, size, kit.as_root)?),
+            None => None,
+        };
+        let root = match &disk {
+            // Below the mount point, so that a fresh installation can be renamed into place.
+            Some(disk) => disk.outside_path().join("root"),
+            None => mount.clone(),
+        };
         let keys = ssh::host_keys(&host)?;
         if !root.exists() {
             // Written aside and renamed: a half installation is none.
@@ -108,9 +125,11 @@ impl Inner {
         }
         let tree = Tree::open(&root, &kit.dir.join("system"), kit.as_root).map_err(MacError::io("open", &root))?;
         Ok(Self {
-            state: Mutex::new(State::new(host.password.clone(), kit.quirks.clone())),
+            state: Mutex::new(State::new(host.password.clone(), &host.name, kit.quirks.clone())),
             ssh: ssh::config(keys),
             slots: Arc::new(Semaphore::new(kit.connections)),
+            inside_root: if disk.is_some() { mount.join("root") } else { mount },
+            disk,
             host,
             kit,
             tree,
@@ -119,6 +138,15 @@ impl Inner {
             since: Instant::now(),
             changes: watch::Sender::new(0),
         })
+    }
+
+    /// The folder that is removed with the installation; empty where the disk is in memory.
+    pub(super) fn folder(&self) -> PathBuf {
+        root_of(&self.kit.dir, &self.host)
+    }
+
+    pub(super) fn memory_disk(&self) -> Option<&MemoryDisk> {
+        self.disk.as_ref()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -149,9 +177,40 @@ impl Inner {
         spawn(&on, ssh::serve(Arc::clone(self), listener, on.cut.clone()));
         *power = Power::On(on);
         drop(power);
+        self.network_boots();
         self.launchd_boots();
         if !self.quirk(|quirks| quirks.headless) {
             self.loginwindow_starts();
+        }
+    }
+
+    /// What is read once, at boot: the rules of pf, which stays off, and the exemption of TN3179. [facts 3, 4]
+    fn network_boots(&self) {
+        let read = |path: &str| self.tree.read_text(path);
+        let rules = read("/etc/pf.conf").unwrap_or_default();
+        let preferences = "/var/root/Library/Preferences/com.apple.network.local-network.plist";
+        let exempt = self
+            .tree
+            .read(preferences)
+            .ok()
+            .and_then(|bytes| plist::Value::from_reader(std::io::Cursor::new(bytes)).ok())
+            .and_then(|value| {
+                let ranges = value
+                    .as_dictionary()?
+                    .get("AllowedEthernetLocalNetworkAddresses")?
+                    .as_array()?;
+                Some(
+                    ranges
+                        .iter()
+                        .filter_map(|range| range.as_string().map(str::to_owned))
+                        .collect(),
+                )
+            })
+            .unwrap_or_default();
+        let mut state = self.state();
+        state.gear.local_network = exempt;
+        if let Err(bad) = state.gear.pf.load(None, "/etc/pf.conf", &rules, read) {
+            tracing::debug!(bad = bad.0, "pf.conf of an emulated Mac was not loaded at boot");
         }
     }
 
@@ -185,6 +244,15 @@ impl Inner {
         on.tasks.wait().await;
     }
 
+    /// Cuts the power without waiting for the end.
+    pub(super) fn drop_power(&self) {
+        if let Ok(mut power) = self.power.try_lock()
+            && let Power::On(on) = std::mem::take(&mut *power)
+        {
+            on.cut.cancel();
+        }
+    }
+
     /// Goes away and comes back, in a task of its own: whoever asked may be running on the Mac.
     pub(super) fn reboot(self: &Arc<Self>) {
         let mac = Arc::clone(self);
@@ -211,8 +279,9 @@ impl Inner {
         if let Some(boot) = &on.boot {
             return Ok(Arc::clone(boot));
         }
-        let layout = self.kit.system.layout(self.tree.root());
-        let boot = Boot::start(&self.kit.system.launchd(), layout, self.kit.as_root).await?;
+        let layout = self.kit.system.layout(&self.inside_root);
+        let launchd = self.kit.system.launchd();
+        let boot = Boot::start(&launchd, layout, self.kit.as_root, self.disk.as_ref()).await?;
         Ok(Arc::clone(on.boot.insert(Arc::new(boot))))
     }
 
@@ -243,14 +312,6 @@ impl Inner {
     /// The account of the owner.
     pub(super) fn name_of(&self, uid: u32) -> &str {
         if uid == UID { &self.host.username } else { "root" }
-    }
-
-    pub(super) fn home_of(&self, uid: u32) -> String {
-        if uid == UID {
-            format!("/Users/{}", self.host.username)
-        } else {
-            "/var/root".to_owned()
-        }
     }
 
     /// Counts a command: it may be slow, and it may be the last before the power is cut.
@@ -318,79 +379,4 @@ pub(super) fn root_of(dir: &Path, host: &Host) -> PathBuf {
     dir.join("macs")
         .join(host.server_id.to_string())
         .join(format!("generation-{}", host.generation))
-}
-
-impl Mac {
-    /// The machine as Scaleway knows it.
-    pub fn host(&self) -> &Host {
-        &self.0.host
-    }
-
-    /// The Mac's `/` on this system.
-    pub fn root(&self) -> &Path {
-        self.0.tree.root()
-    }
-
-    /// What is wrong with it.
-    pub fn faults(&self) -> Faults {
-        self.0.state().faults.clone()
-    }
-
-    /// Makes things go wrong, or right again.
-    pub fn set_faults(&self, change: impl FnOnce(&mut Faults)) {
-        change(&mut self.0.state().faults);
-        self.0.refresh_door();
-    }
-
-    /// Which way it goes where the sources disagree.
-    pub fn quirks(&self) -> Quirks {
-        self.0.state().quirks.clone()
-    }
-
-    /// Makes it another kind of Mac.
-    pub fn set_quirks(&self, change: impl FnOnce(&mut Quirks)) {
-        change(&mut self.0.state().quirks);
-    }
-
-    /// Everything that was called on it, oldest first.
-    pub fn calls(&self) -> Vec<Called> {
-        self.0.state().calls.clone()
-    }
-
-    /// Calls with words that the emulator does not know. Tests want none.
-    pub fn unexpected(&self) -> Vec<String> {
-        self.0.state().unexpected.clone()
-    }
-
-    /// How often property lists were registered again with Background Task Management.
-    pub fn btm_churn(&self) -> u32 {
-        self.0.state().launchd.btm.churn()
-    }
-
-    /// The process of a job of the system, for example `dev.tuist.tart-kubelet`.
-    pub fn daemon_pid(&self, label: &str) -> Option<i32> {
-        let key = (Domain::System, label.to_owned());
-        self.0.state().launchd.jobs.get(&key)?.pid()
-    }
-
-    /// Who is logged in at the screen; `root` is nobody.
-    pub fn console_user(&self) -> String {
-        self.0.console_user().to_owned()
-    }
-
-    /// Cuts the power and gives it back. On return it answers again.
-    pub async fn reboot(&self) {
-        self.0.switch_off().await;
-        self.0.switch_on().await;
-    }
-
-    /// Cuts the power without Scaleway knowing, as a machine that hangs.
-    pub async fn cut_power(&self) {
-        self.0.switch_off().await;
-    }
-
-    /// Gives the power back.
-    pub async fn restore_power(&self) {
-        self.0.switch_on().await;
-    }
 }

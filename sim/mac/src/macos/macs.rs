@@ -28,6 +28,10 @@ pub struct Options {
     pub connections: usize,
     /// What Macs are like at first.
     pub quirks: Quirks,
+    /// The first two numbers of addresses in the tailnet; with 127 and something, programs can really listen there.
+    pub tailnet: [u8; 2],
+    /// Disks of this size in memory, which can be full and are gone with the emulator; none are folders, which stay.
+    pub memory_disks: Option<u64>,
 }
 
 impl Options {
@@ -41,6 +45,8 @@ impl Options {
             reboot: Duration::from_secs(1),
             connections: 42,
             quirks: Quirks::default(),
+            tailnet: [100, 64],
+            memory_disks: None,
         }
     }
 }
@@ -53,6 +59,15 @@ pub struct Macs(Arc<Shared>);
 struct Shared {
     kit: Arc<Kit>,
     macs: Mutex<BTreeMap<Id, Mac>>,
+}
+
+impl Drop for Shared {
+    /// The tasks of a Mac hold on to it; only this lets them go.
+    fn drop(&mut self) {
+        for mac in self.macs.get_mut().values() {
+            mac.0.drop_power();
+        }
+    }
 }
 
 impl Macs {
@@ -85,6 +100,8 @@ impl Macs {
                 reboot: options.reboot,
                 connections: options.connections,
                 quirks: options.quirks,
+                tailnet: options.tailnet,
+                memory_disks: options.memory_disks,
                 as_root: rustix::process::geteuid().is_root(),
             }),
             macs: Mutex::new(BTreeMap::new()),
@@ -157,7 +174,7 @@ impl Macs {
 async fn forget(macs: &mut BTreeMap<Id, Mac>, server: &Id) {
     let Some(mac) = macs.remove(server) else { return };
     mac.0.switch_off().await;
-    let root = mac.root().to_owned();
+    let root = mac.0.folder();
     let wiped = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(root)).await;
     if let Ok(Err(error)) = wiped {
         tracing::warn!(%server, %error, "the disk of a Mac could not be wiped");

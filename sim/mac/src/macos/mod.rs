@@ -19,13 +19,26 @@
 //! 2. A tool that is called in a way the emulator does not know fails as the real one would, and is in [`Mac::unexpected`].
 //! 3. What the emulator knows is not inside the Mac: a reboot, a full disk or a root shell there cannot change it.
 
+#![expect(
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "what tools print is put together from lines; `write!` to a string adds a result that cannot be an error"
+)]
+#![expect(
+    clippy::struct_excessive_bools,
+    reason = "switches, flags of tools and keys of property lists are what they are"
+)]
+
 mod amfi;
 mod boot;
 mod call;
+mod control;
 mod desk;
 mod error;
 mod faults;
 mod frame;
+mod gear;
+mod handle;
 mod image;
 mod init;
 mod inside;
@@ -33,10 +46,13 @@ mod launchd;
 mod local;
 mod mac;
 mod macs;
+mod memory;
 mod orders;
+mod pf;
 mod session;
 mod signing;
 mod ssh;
+mod ssh_command;
 mod sshd_config;
 mod state;
 mod sudo;
@@ -45,6 +61,7 @@ mod tools;
 mod tree;
 mod wire;
 
+pub use control::serve_control;
 pub use error::MacError;
 pub use faults::{Faults, Quirks, SshFault, Xcode};
 pub use inside::inside;

@@ -3,11 +3,9 @@
 //! As with OpenSSH without a terminal, a command outlives its connection: when the connection is cut, its input ends and its output
 //! goes nowhere, and nobody kills it. A script that takes the end of its input for the end of an upload is wrong on a Mac, and here.
 
-use super::boot::Job;
 use super::error::MacError;
-use super::image::UID;
 use super::mac::Inner;
-use super::orders::Ending;
+use super::ssh_command;
 use super::sshd_config;
 use super::wire::Wire;
 use base64::Engine as _;
@@ -16,19 +14,18 @@ use russh::keys::ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, Ed25519Keypai
 use russh::keys::ssh_key::public::EcdsaPublicKey;
 use russh::keys::{PrivateKey, PublicKey};
 use russh::server::{Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, Session, VerifiedPublicKey};
-use russh::{Channel, ChannelId, MethodKind, MethodSet, Sig};
+use russh::{Channel, ChannelId, MethodKind, MethodSet};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
+/// What OpenSSH allows on one connection unless told otherwise. (sshd_config(5), MaxSessions)
+const MAX_SESSIONS: usize = 10;
 /// What sshd gives every session; nothing of Homebrew, nothing of /usr/local. [facts 5]
 pub(super) const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
 
@@ -129,7 +126,7 @@ async fn connection(
         mac,
         from,
         local,
-        sessions: HashMap::new(),
+        sessions: Sessions::default(),
     };
     match russh::server::run_stream(config, stream, handler).await {
         Ok(session) => {
@@ -146,8 +143,11 @@ struct Connection {
     mac: Arc<Inner>,
     from: SocketAddr,
     local: SocketAddr,
-    sessions: HashMap<ChannelId, Channelled>,
+    /// Shared with the commands, which leave when they end.
+    sessions: Sessions,
 }
+
+type Sessions = Arc<Mutex<HashMap<ChannelId, Channelled>>>;
 
 #[derive(Default)]
 struct Channelled {
@@ -156,7 +156,20 @@ struct Channelled {
     input: Option<mpsc::UnboundedSender<Vec<u8>>>,
 }
 
+impl Drop for Connection {
+    /// The connection is gone: commands go on, and their input ends.
+    fn drop(&mut self) {
+        for session in self.sessions().values_mut() {
+            session.input = None;
+        }
+    }
+}
+
 impl Connection {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<ChannelId, Channelled>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn judge(&self, right: bool) -> Auth {
         if right {
             return Auth::Accept;
@@ -195,10 +208,13 @@ impl Connection {
     }
 
     fn start(&mut self, id: ChannelId, command: Option<&str>, handle: Handle) {
-        let session = self.sessions.entry(id).or_default();
         let (sender, input) = mpsc::unbounded_channel();
-        session.input = Some(sender);
-        let mut env = session.env.clone();
+        let mut env = {
+            let mut sessions = self.sessions();
+            let session = sessions.entry(id).or_default();
+            session.input = Some(sender);
+            session.env.clone()
+        };
         let user = self.mac.host.username.clone();
         let home = format!("/Users/{user}");
         let (from, local) = (self.from, self.local);
@@ -214,17 +230,20 @@ impl Connection {
         ] {
             env.insert(key.to_owned(), value.to_owned());
         }
-        let mut argv = vec!["zsh".to_owned()];
-        match command {
-            Some(command) => argv.extend(["-c".to_owned(), command.to_owned()]),
+        let argv = match command {
+            Some(command) => vec!["zsh".to_owned(), "-c".to_owned(), command.to_owned()],
             // A login shell, which reads its commands from standard input.
-            None => *argv.first_mut().unwrap_or(&mut String::new()) = "-zsh".to_owned(),
-        }
+            None => vec!["-zsh".to_owned()],
+        };
         let words = command.map(str::to_owned).into_iter().collect();
-        let mac = Arc::clone(&self.mac);
+        let (mac, sessions) = (Arc::clone(&self.mac), Arc::clone(&self.sessions));
         tokio::spawn(async move {
             let task = Arc::clone(&mac);
-            task.spawn(run(mac, handle, id, argv, env, home, input, words)).await;
+            task.spawn(async move {
+                ssh_command::run(mac, handle, id, argv, env, home, input, words).await;
+                sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            })
+            .await;
         });
     }
 }
@@ -267,7 +286,18 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.sessions.insert(channel.id(), Channelled::default());
+        let full = {
+            let mut sessions = self.sessions();
+            let full = sessions.len() >= MAX_SESSIONS;
+            if !full {
+                sessions.insert(channel.id(), Channelled::default());
+            }
+            full
+        };
+        if full {
+            reply.reject(russh::ChannelOpenFailure::ConnectFailed).await;
+            return Ok(());
+        }
         reply.accept().await;
         Ok(())
     }
@@ -283,7 +313,7 @@ impl Handler for Connection {
         if name != "LANG" && !name.starts_with("LC_") {
             return session.channel_failure(channel);
         }
-        self.sessions
+        self.sessions()
             .entry(channel)
             .or_default()
             .env
@@ -335,7 +365,7 @@ impl Handler for Connection {
     }
 
     async fn data(&mut self, channel: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Self::Error> {
-        if let Some(input) = self.sessions.get(&channel).and_then(|session| session.input.as_ref()) {
+        if let Some(input) = self.sessions().get(&channel).and_then(|session| session.input.as_ref()) {
             // A command that ended reads nothing more.
             let _ = input.send(data.to_vec());
         }
@@ -343,143 +373,14 @@ impl Handler for Connection {
     }
 
     async fn channel_eof(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        if let Some(session) = self.sessions.get_mut(&channel) {
+        if let Some(session) = self.sessions().get_mut(&channel) {
             session.input = None;
         }
         Ok(())
     }
 
     async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        self.sessions.remove(&channel);
+        self.sessions().remove(&channel);
         Ok(())
-    }
-}
-
-/// One command from its start to its end.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one call, and a struct would only repeat the names"
-)]
-async fn run(
-    mac: Arc<Inner>,
-    handle: Handle,
-    channel: ChannelId,
-    argv: Vec<String>,
-    env: BTreeMap<String, String>,
-    home: String,
-    input: mpsc::UnboundedReceiver<Vec<u8>>,
-    words: Vec<String>,
-) {
-    let number = mac.state().called("ssh", &words, UID);
-    mac.count_command().await;
-    let (process, pipes) = match begin(&mac, argv, env, home).await {
-        Ok(begun) => begun,
-        Err(error) => {
-            tracing::error!(%error, "a command could not be started on an emulated Mac");
-            let _ = handle
-                .extended_data(channel, 1, format!("{error}\n").into_bytes())
-                .await;
-            let _ = handle.exit_status_request(channel, 255).await;
-            let _ = handle.close(channel).await;
-            return;
-        }
-    };
-    let (stdin, stdout, stderr) = pipes;
-    tokio::spawn(feed(stdin, input));
-    let out = tokio::spawn(drain(stdout, handle.clone(), channel, None));
-    let err = tokio::spawn(drain(stderr, handle.clone(), channel, Some(1)));
-    if let Ok(ending) = process.ended.await {
-        mac.state().ended(number, ending.as_code());
-        // As sshd does, at the end of the process: what it wrote last may still be on its way.
-        let _ = match ending {
-            Ending::Code(code) => {
-                handle
-                    .exit_status_request(channel, u32::try_from(code).unwrap_or(255))
-                    .await
-            }
-            Ending::Signal(signal) => {
-                handle
-                    .exit_signal_request(channel, signal_name(signal), false, String::new(), String::new())
-                    .await
-            }
-        };
-    }
-    // Children in the background keep the channel open, as they do with sshd.
-    let _ = (out.await, err.await);
-    let _ = handle.eof(channel).await;
-    let _ = handle.close(channel).await;
-}
-
-type Pipes = (pipe::Sender, pipe::Receiver, pipe::Receiver);
-
-async fn begin(
-    mac: &Inner,
-    argv: Vec<String>,
-    env: BTreeMap<String, String>,
-    home: String,
-) -> Result<(super::boot::Process, Pipes), MacError> {
-    let broken = |error: std::io::Error| MacError::Start {
-        program: "/bin/zsh".to_owned(),
-        error: error.to_string(),
-    };
-    let (stdin, feed) = std::io::pipe().map_err(broken)?;
-    let (out, stdout) = std::io::pipe().map_err(broken)?;
-    let (err, stderr) = std::io::pipe().map_err(broken)?;
-    let process = mac
-        .run(Job {
-            program: super::system::ZSH.to_owned(),
-            argv,
-            env,
-            folder: home,
-            run_as: mac.run_as(UID),
-            files: vec![OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)],
-        })
-        .await?;
-    let pipes = (
-        pipe::Sender::from_owned_fd(feed.into()).map_err(broken)?,
-        pipe::Receiver::from_owned_fd(out.into()).map_err(broken)?,
-        pipe::Receiver::from_owned_fd(err.into()).map_err(broken)?,
-    );
-    Ok((process, pipes))
-}
-
-async fn feed(mut stdin: pipe::Sender, mut input: mpsc::UnboundedReceiver<Vec<u8>>) {
-    while let Some(chunk) = input.recv().await {
-        if stdin.write_all(&chunk).await.is_err() {
-            // The command reads no more; what is still sent is dropped.
-            return;
-        }
-    }
-}
-
-async fn drain(mut stream: pipe::Receiver, handle: Handle, channel: ChannelId, kind: Option<u32>) {
-    let mut buffer = vec![0; 32 << 10];
-    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        let chunk = buffer.get(..count).unwrap_or_default().to_vec();
-        let sent = match kind {
-            None => handle.data(channel, chunk).await,
-            Some(kind) => handle.extended_data(channel, kind, chunk).await,
-        };
-        if sent.is_err() {
-            // The connection is gone: the command hears it when it writes again.
-            return;
-        }
-    }
-}
-
-fn signal_name(signal: i32) -> Sig {
-    match signal {
-        1 => Sig::HUP,
-        2 => Sig::INT,
-        3 => Sig::QUIT,
-        4 => Sig::ILL,
-        6 => Sig::ABRT,
-        8 => Sig::FPE,
-        9 => Sig::KILL,
-        11 => Sig::SEGV,
-        13 => Sig::PIPE,
-        14 => Sig::ALRM,
-        15 => Sig::TERM,
-        other => Sig::Custom(format!("SIG{other}")),
     }
 }

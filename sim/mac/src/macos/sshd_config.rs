@@ -56,7 +56,7 @@ fn collect(tree: &Tree, path: &str, found: &mut Vec<(String, String)>, depth: u3
         match value.strip_suffix("/*").or_else(|| value.strip_suffix("/*.conf")) {
             Some(folder) => {
                 for name in tree.list(folder) {
-                    if !value.ends_with(".conf") || name.ends_with(".conf") {
+                    if value.strip_suffix(".conf").is_none() || name.strip_suffix(".conf").is_some() {
                         collect(tree, &format!("{folder}/{name}"), found, depth + 1);
                     }
                 }

@@ -1,10 +1,14 @@
 //! What a Mac knows that is not in a file.
 
 use super::faults::{Faults, Quirks};
+use super::gear::Gear;
 use super::launchd::Launchd;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
+
+/// A Mac that runs for days calls a script every minute.
+const REMEMBERED: usize = 20_000;
 
 /// A tool that was called, or a command that came over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,8 +30,11 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) quirks: Quirks,
     pub(super) launchd: Launchd,
+    pub(super) gear: Gear,
     /// Everything that was called, oldest first.
-    pub(super) calls: Vec<Called>,
+    pub(super) calls: VecDeque<Called>,
+    /// How many of them were forgotten.
+    forgotten: usize,
     /// Calls that no part of the emulator knows.
     pub(super) unexpected: Vec<String>,
     /// Wrong passwords in a row.
@@ -39,13 +46,15 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(password: String, quirks: Quirks) -> Self {
+    pub(super) fn new(password: String, host_name: &str, quirks: Quirks) -> Self {
         Self {
             password,
             faults: Faults::default(),
             quirks,
             launchd: Launchd::default(),
-            calls: Vec::new(),
+            gear: Gear::new(host_name),
+            calls: VecDeque::new(),
+            forgotten: 0,
             unexpected: Vec::new(),
             sudo_failures: 0,
             boots: 0,
@@ -56,17 +65,22 @@ impl State {
 
     /// Remembers a call; the number is for its end.
     pub(super) fn called(&mut self, tool: &str, args: &[String], uid: u32) -> usize {
-        self.calls.push(Called {
+        if self.calls.len() >= REMEMBERED {
+            self.calls.pop_front();
+            self.forgotten += 1;
+        }
+        self.calls.push_back(Called {
             tool: tool.to_owned(),
             args: args.to_vec(),
             uid,
             code: None,
         });
-        self.calls.len() - 1
+        self.forgotten + self.calls.len() - 1
     }
 
     pub(super) fn ended(&mut self, call: usize, code: i32) {
-        if let Some(call) = self.calls.get_mut(call) {
+        let place = call.checked_sub(self.forgotten);
+        if let Some(call) = place.and_then(|place| self.calls.get_mut(place)) {
             call.code = Some(code);
         }
     }
@@ -83,6 +97,7 @@ impl State {
     pub(super) fn reboot(&mut self) {
         self.boots += 1;
         self.launchd.reboot();
+        self.gear.reboot();
         self.sudo_failures = 0;
         self.failed_logins.clear();
         self.banned.clear();

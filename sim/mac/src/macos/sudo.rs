@@ -194,6 +194,14 @@ fn rule(line: &str) -> Result<Option<(&str, bool)>, ()> {
     }
 }
 
+/// Whether a text could be a sudoers file; else the number of the line that is wrong.
+pub(super) fn check(text: &str) -> Result<(), usize> {
+    match text.lines().position(|line| rule(line).is_err()) {
+        Some(number) => Err(number + 1),
+        None => Ok(()),
+    }
+}
+
 /// Who a user of the Mac is: uid, gid, groups, home.
 pub(super) fn account(name: &str, username: &str) -> Option<(u32, u32, Vec<u32>, String)> {
     match name {
@@ -266,10 +274,7 @@ pub(super) trait Ask {
 impl Ask for super::desk::Line {
     async fn ask(&mut self, prompt: &str) -> Option<Option<String>> {
         self.send(&Answer::AskPassword(prompt.to_owned())).await.ok()?;
-        match self.hear().await {
-            Some(More::Password(line)) => Some(line),
-            None => None,
-        }
+        self.hear().await.map(|More::Password(line)| line)
     }
 
     async fn complain(&mut self, text: &str) {

@@ -173,10 +173,7 @@ pub(super) const OURS: &[(&str, &[&str])] = &[
         "sbin",
         &["ifconfig", "md5", "pfctl", "reboot", "route", "shutdown", "umount"],
     ),
-    (
-        "usr/libexec",
-        &["ApplicationFirewall", "PlistBuddy", "sshd-keygen-wrapper"],
-    ),
+    ("usr/libexec", &["PlistBuddy", "sshd-keygen-wrapper"]),
 ];
 
 /// The shared folder, and what a boot mounts from it.
@@ -210,12 +207,7 @@ impl System {
             let place = folder.join(place);
             make_folder(&place, 0o755)?;
             for name in *names {
-                if Path::new("/usr/bin").join(name).exists() || Path::new("/usr/sbin").join(name).exists() {
-                    let source = if Path::new("/usr/bin").join(name).exists() {
-                        format!("{LINUX}/{name}")
-                    } else {
-                        format!("/.sim/linux/usr/sbin/{name}")
-                    };
+                if let Some(source) = borrowed(name) {
                     link(&source, &place.join(name))?;
                 }
             }
@@ -303,6 +295,15 @@ impl System {
             binds,
         }
     }
+}
+
+/// Where a program of Linux is inside. Links are followed here: those of Debian lead through /etc, which is the Mac's own there.
+fn borrowed(name: &str) -> Option<String> {
+    ["/usr/bin", "/usr/sbin"].iter().find_map(|place| {
+        let real = Path::new(place).join(name).canonicalize().ok()?;
+        let rest = real.strip_prefix("/usr").ok()?;
+        Some(format!("/.sim/linux/usr/{}", rest.display()))
+    })
 }
 
 pub(super) const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];

@@ -211,11 +211,15 @@ impl Tree {
 
     /// Makes a folder and those above it.
     pub(super) fn make_folders(&self, path: &str, mode: u32) -> io::Result<()> {
-        let mut made = String::new();
+        let mut so_far = String::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            let parent = if made.is_empty() { "/".to_owned() } else { made.clone() };
-            made = format!("{made}/{part}");
-            if self.meta(&made).is_none() {
+            let parent = if so_far.is_empty() {
+                "/".to_owned()
+            } else {
+                so_far.clone()
+            };
+            so_far = format!("{so_far}/{part}");
+            if self.meta(&so_far).is_none() {
                 let fd = self.at(&parent, OFlags::PATH | OFlags::DIRECTORY, 0)?;
                 match rustix::fs::mkdirat(fd, part, Mode::from_bits_truncate(mode)) {
                     Ok(()) | Err(Errno::EXIST) => {}

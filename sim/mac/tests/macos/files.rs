@@ -6,7 +6,9 @@ use crate::harness::World;
 async fn the_system_is_sealed_and_the_rest_belongs_to_whom_it_does_on_a_mac() {
     let world = World::with(1).await;
     let client = world.login().await;
-    let ran = client.run("ls -ld /usr/local/bin /etc/resolver /opt/homebrew").await;
+    let ran = client
+        .run("ls -ld /usr/local/bin /etc/resolver ~/Library/LaunchAgents")
+        .await;
     assert_eq!(ran.err.lines().count(), 3, "{ran:?}");
     assert_eq!(client.run("touch /Library/mine").await.code, Some(1));
     client.free_sudo(&world.host(1)).await;

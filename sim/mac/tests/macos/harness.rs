@@ -109,7 +109,7 @@ impl World {
 }
 
 /// The real zsh, from the distribution.
-async fn zsh() -> PathBuf {
+pub(crate) async fn zsh() -> PathBuf {
     static ZSH: OnceCell<PathBuf> = OnceCell::const_new();
     ZSH.get_or_init(|| async {
         let manifest = russet_parts::Manifest::embedded();
@@ -197,14 +197,20 @@ impl Client {
             .unwrap()
     }
 
+    /// A command may end before it has read everything; then the channel closes, and whoever still sends would wait for ever.
     pub(crate) async fn try_feed(&self, command: &str, input: &[u8]) -> Result<Ran, russh::Error> {
-        let mut channel = self.handle.channel_open_session().await?;
+        let channel = self.handle.channel_open_session().await?;
         channel.exec(true, command).await?;
-        channel.data_bytes(input.to_vec()).await?;
-        channel.eof().await?;
+        let (mut incoming, outgoing) = channel.split();
+        let input = input.to_vec();
+        let sending = tokio::spawn(async move {
+            // A connection that is cut is noticed by whoever reads.
+            let _ = outgoing.data_bytes(input).await;
+            let _ = outgoing.eof().await;
+        });
         let mut ran = Ran::default();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        while let Some(message) = channel.wait().await {
+        while let Some(message) = incoming.wait().await {
             match message {
                 ChannelMsg::Data { data } => out.extend_from_slice(&data),
                 ChannelMsg::ExtendedData { data, ext: 1 } => err.extend_from_slice(&data),
@@ -213,6 +219,7 @@ impl Client {
                 _ => {}
             }
         }
+        sending.abort();
         ran.out = String::from_utf8_lossy(&out).into_owned();
         ran.err = String::from_utf8_lossy(&err).into_owned();
         Ok(ran)

@@ -4,10 +4,7 @@ use crate::harness::{Client, World, until};
 
 /// A daemon that writes a line and sleeps; the binary is a copy of sleep, so that there is something to sign.
 fn plist(label: &str, arguments: &[&str], more: &str) -> String {
-    let arguments: String = arguments
-        .iter()
-        .map(|word| format!("<string>{word}</string>"))
-        .collect();
+    let arguments = format!("<string>{}</string>", arguments.join("</string><string>"));
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<plist version=\"1.0\"><dict><key>Label</key><string>{label}</string>\
          <key>ProgramArguments</key><array>{arguments}</array>{more}</dict></plist>\n"
@@ -62,11 +59,8 @@ async fn a_daemon_is_bootstrapped_killed_and_comes_back_with_another_pid() {
     let client = ready(&world).await;
     started(&client, KEEP).await;
     let first = pid(&client).await.unwrap();
-    assert_eq!(
-        client.ok(&format!("ps -o comm= -p {first}")).await.trim().len(),
-        15,
-        "a copy by content runs"
-    );
+    assert_eq!(client.ok(&format!("ps -o comm= -p {first}")).await, "agent\n");
+    assert_eq!(client.ok("pgrep -x agent").await, format!("{first}\n"));
     client.ok(&format!("sudo kill -9 {first}")).await;
     until("launchd starts it again", || async {
         pid(&client).await.is_some_and(|pid| pid != first)
@@ -85,7 +79,7 @@ async fn a_daemon_is_bootstrapped_killed_and_comes_back_with_another_pid() {
 
 #[tokio::test]
 async fn a_job_that_ends_at_once_waits_for_its_throttle() {
-    let world = World::made(1, |options| options.second = std::time::Duration::from_secs(60)).await;
+    let world = World::made(1, |options| options.second = std::time::Duration::from_mins(1)).await;
     let client = ready(&world).await;
     install(&client, &plist(LABEL, &["/usr/local/bin/agent", "0"], KEEP)).await;
     client.ok(&format!("sudo launchctl bootstrap system {PATH}")).await;
@@ -400,6 +394,8 @@ async fn too_many_registrations_make_launchd_forget_keepalive() {
             .await;
     }
     assert_eq!(world.mac().await.btm_churn(), 3);
+    let log = client.ok("sudo cat /var/log/system.log").await;
+    assert!(log.contains("Exceeded max notifications for dev.russet.test"), "{log}");
     until("it runs", || async { pid(&client).await.is_some() }).await;
     let last = pid(&client).await.unwrap();
     client.ok(&format!("sudo kill {last}")).await;

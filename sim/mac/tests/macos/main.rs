@@ -1,7 +1,16 @@
 //! The emulated Mac, driven over its real SSH server.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+mod faults;
 mod files;
 mod harness;
 mod launchd;
+mod rootless;
 mod session;
 mod sudo;
+mod tools;

@@ -102,7 +102,7 @@ async fn a_reinstalled_mac_has_another_host_key_and_an_empty_disk() {
     client.ok("echo mine > ~/mine").await;
     let first = client.host_key();
     world.act(&before, "reinstall").await;
-    world.sim.handle().advance(Duration::from_secs(3600));
+    world.sim.handle().advance(Duration::from_hours(1));
     until("the new installation answers", || async {
         let host = world.host(1);
         host.generation > before.generation && Client::connect(&host).await.is_ok()
@@ -205,4 +205,16 @@ async fn the_power_goes_in_the_middle_of_an_upload_and_the_mac_comes_back() {
     assert!(cut.as_ref().map_or(true, |ran| ran.code.is_none()), "{cut:?}");
     until("it is back", || async { Client::connect(&host).await.is_ok() }).await;
     world.login().await.ok("true").await;
+}
+
+#[tokio::test]
+async fn an_eleventh_session_on_one_connection_is_refused() {
+    let world = World::with(1).await;
+    let client = world.login().await;
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        open.push(client.handle.channel_open_session().await.unwrap());
+    }
+    assert!(client.handle.channel_open_session().await.is_err());
+    drop(open);
 }

@@ -72,6 +72,9 @@ impl World {
         }
         self.settle_attachments(now);
         self.restock(now);
+        self.settle_instances(now);
+        self.settle_block(now);
+        self.settle_metals(now);
     }
 
     /// When the next thing happens by itself.
@@ -83,6 +86,9 @@ impl World {
             .into_iter()
             .chain(attachments)
             .chain(stock)
+            .chain(self.next_instance_due().map(|(at, ..)| at))
+            .chain(self.next_block_due().map(|(at, _)| at))
+            .chain(self.next_metal_due().map(|(at, ..)| at))
             .min()
     }
 

@@ -5,6 +5,7 @@ use crate::account::{Action, Owner, Resource};
 use crate::call::{Call, Reply};
 use crate::clock::after;
 use crate::ids::{Id, Zone};
+use crate::ipam::Nic;
 use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Permission;
@@ -85,7 +86,14 @@ impl World {
                 self.apple.attachments.remove(at, &id);
                 continue;
             }
-            let ips = self.allocate_addresses(at, &attachment);
+            let nic = Nic {
+                id: attachment.id,
+                server_id: attachment.server_id,
+                private_network_id: attachment.private_network_id,
+                kind: "apple_silicon_private_nic",
+                mac: None,
+            };
+            let ips = self.allocate_addresses(at, &nic);
             self.apple.attachments.change(at, &id, |attachment| {
                 attachment.status = AttachmentStatus::Attached;
                 attachment.until = None;

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(crate) const APPLE: &str = "/apple-silicon/v1alpha1/zones/fr-par-1";
+pub(crate) const INSTANCE: &str = "/instance/v1/zones/fr-par-1";
+pub(crate) const BLOCK: &str = "/block/v1/zones/fr-par-1";
+pub(crate) const METAL: &str = "/baremetal/v1/zones/fr-par-1";
+pub(crate) const METAL_V3: &str = "/baremetal/v3/zones/fr-par-1";
 pub(crate) const VPC: &str = "/vpc/v2/regions/fr-par";
 pub(crate) const IPAM: &str = "/ipam/v1/regions/fr-par";
 pub(crate) const IAM: &str = "/iam/v1alpha1";
@@ -154,6 +158,126 @@ impl Api {
         let made = self.post(&format!("{VPC}/private-networks"), body).await.ok();
         made["id"].as_str().unwrap().parse().unwrap()
     }
+}
+
+impl Api {
+    /// The image of Ubuntu for block volumes.
+    pub(crate) async fn image(&self) -> Value {
+        let path = "/marketplace/v2/local-images?image_label=ubuntu_noble&zone=fr-par-1&type=instance_sbs&arch=x86_64";
+        self.get(path).await.ok()["local_images"][0]["id"].clone()
+    }
+
+    /// The body of an order of an Instance.
+    pub(crate) async fn instance_order(&self, name: &str) -> Value {
+        json!({
+            "name": name,
+            "project": DEFAULT_PROJECT,
+            "commercial_type": "PRO2-S",
+            "image": self.image().await,
+            "tags": ["capi", format!("machine-uid={name}")],
+            "dynamic_ip_required": true,
+            "volumes": {"0": {"volume_type": "sbs_volume", "size": 50_000_000_000_u64}},
+        })
+    }
+
+    /// Makes an Instance; it is stopped.
+    pub(crate) async fn instance(&self, name: &str) -> Id {
+        let order = self.instance_order(name).await;
+        let made = self.post(&format!("{INSTANCE}/servers"), order).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        made.body["server"]["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) async fn instance_shown(&self, id: &Id) -> Value {
+        self.get(&instance(id)).await.ok()["server"].clone()
+    }
+
+    pub(crate) async fn act(&self, id: &Id, action: &str) -> Answer {
+        self.post(&format!("{}/action", instance(id)), json!({"action": action}))
+            .await
+    }
+
+    /// Makes an Instance and lets it boot.
+    pub(crate) async fn running(&self, name: &str) -> Id {
+        let id = self.instance(name).await;
+        self.act(&id, "poweron").await.ok();
+        self.advance(Duration::from_secs(25));
+        id
+    }
+}
+
+impl Api {
+    /// The one thing of a list whose fields have these values.
+    pub(crate) async fn pick(&self, path: &str, list: &str, wanted: &[(&str, &str)]) -> Value {
+        let all = self.get(path).await.ok();
+        let fits = |one: &&Value| wanted.iter().all(|(name, value)| one[*name] == *value);
+        all[list].as_array().unwrap().iter().find(fits).unwrap().clone()
+    }
+
+    /// The hourly offer of a name.
+    pub(crate) async fn offer(&self) -> Value {
+        let path = format!("{METAL}/offers?page_size=100&name=EM-B220E-NVME&subscription_period=hourly");
+        self.get(&path).await.ok()["offers"][0].clone()
+    }
+
+    pub(crate) async fn metal_os(&self, version: &str) -> Value {
+        self.pick(&format!("{METAL}/os"), "os", &[("version", version)]).await["id"].clone()
+    }
+
+    /// A registered key.
+    pub(crate) async fn key(&self) -> Value {
+        let path = format!("{IAM}/ssh-keys?project_id={DEFAULT_PROJECT}");
+        let present = self.get(&path).await.ok()["ssh_keys"][0]["id"].clone();
+        if present.is_string() {
+            return present;
+        }
+        let body = json!({"name": "k", "public_key": PUBLIC_KEY, "project_id": DEFAULT_PROJECT});
+        self.post(&format!("{IAM}/ssh-keys"), body).await.ok()["id"].clone()
+    }
+
+    /// The body of an order of Elastic Metal.
+    pub(crate) async fn metal_order(&self, name: &str) -> Value {
+        json!({
+            "offer_id": self.offer().await["id"],
+            "project_id": DEFAULT_PROJECT,
+            "name": name,
+            "tags": ["capi", format!("machine-uid={name}")],
+            "install": {
+                "os_id": self.metal_os("24.04 LTS (Noble Numbat)").await,
+                "hostname": name,
+                "ssh_key_ids": [self.key().await],
+            },
+            "option_ids": [],
+        })
+    }
+
+    /// Orders Elastic Metal.
+    pub(crate) async fn metal(&self, name: &str) -> Id {
+        let made = self
+            .post(&format!("{METAL}/servers"), self.metal_order(name).await)
+            .await
+            .ok();
+        made["id"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Orders Elastic Metal and lets it be delivered and installed.
+    pub(crate) async fn installed(&self, name: &str) -> Id {
+        let id = self.metal(name).await;
+        self.advance(Duration::from_mins(49));
+        id
+    }
+
+    pub(crate) async fn metal_shown(&self, id: &Id) -> Value {
+        self.get(&metal(id)).await.ok()
+    }
+}
+
+pub(crate) fn metal(id: &Id) -> String {
+    format!("{METAL}/servers/{id}")
+}
+
+pub(crate) fn instance(id: &Id) -> String {
+    format!("{INSTANCE}/servers/{id}")
 }
 
 /// Without certificates: reading those of the system takes longer than a whole test.

@@ -7,15 +7,19 @@
 )]
 
 mod bill;
+mod boxes;
 mod control;
 mod faults;
 mod harness;
 mod hosts;
+mod instances;
 mod keys;
+mod metals;
 mod networks;
 mod pages;
 mod persistence;
 mod program;
 mod property;
+mod property_linux;
 mod servers;
 mod strictness;

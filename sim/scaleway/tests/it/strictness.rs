@@ -145,7 +145,7 @@ async fn an_unknown_path_is_not_mistaken_for_a_missing_server() {
         api.get(path).await.refused(404, "unknown_route");
     }
     api.get(&format!("{APPLE}/runners")).await.refused(501, "not_emulated");
-    api.get("/instance/v1/zones/fr-par-1/servers")
+    api.get("/instance/v1/zones/fr-par-1/snapshots")
         .await
         .refused(501, "not_emulated");
 }

@@ -46,6 +46,10 @@ pub(super) struct Host {
     pub(super) provider_id: Option<String>,
     /// Addresses and names that Scaleway gave it.
     pub(super) addresses: Vec<String>,
+    /// What its Node runs.
+    pub(super) os: &'static str,
+    /// It has an address that is not known yet.
+    pub(super) more_to_come: bool,
 }
 
 /// The Node of that name.
@@ -285,6 +289,10 @@ fn serving_names(request: &Request, host: &Host, known: &Known<'_>) -> Result<()
             || known.node.is_some_and(|node| node.tailnet.contains(ip))
     };
     match request.ips.iter().find(|ip| !ip_known(ip)) {
+        Some(foreign) if host.more_to_come => Err(Verdict::Wait(format!(
+            "{foreign} may be the private address of machine {}, which is not known yet",
+            host.name
+        ))),
         Some(foreign) => Err(deny(
             "ForeignAddress",
             format!("{foreign} is not an address of machine {}", host.name),
@@ -297,13 +305,15 @@ fn serving_names(request: &Request, host: &Host, known: &Known<'_>) -> Result<()
 fn taken(host: &Host, node: &Node) -> Option<String> {
     let stranger = match &node.provider_id {
         Some(id) => host.provider_id.as_ref() != Some(id),
-        None => node.os.as_deref().is_some_and(|os| os != russet_api::labels::OS_DARWIN),
+        None => node.os.as_deref().is_some_and(|os| os != host.os),
     };
     stranger.then(|| {
         format!(
             "Node {} exists and belongs to something else ({}); delete it if it is left over, or rename the machine",
             host.name,
-            node.provider_id.as_deref().unwrap_or("no provider id, not a Mac")
+            node.provider_id
+                .as_deref()
+                .unwrap_or("no provider id, another operating system")
         )
     })
 }

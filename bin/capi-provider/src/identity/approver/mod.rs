@@ -24,13 +24,16 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, PostParams};
 use kube::runtime::controller::{Action, Config, Error as RuntimeError};
 use kube::runtime::{Controller, watcher};
-use russet_api::ScalewayAppleSiliconMachine;
-use russet_api::labels::OS;
+use russet_api::labels::{OS, OS_DARWIN, OS_LINUX};
+use russet_api::machine::AddressType;
+use russet_api::{ScalewayAppleSiliconMachine, ScalewayElasticMetalMachine, ScalewayInstanceMachine};
 use russet_controller::runner::policy::{self, Requeue};
 use russet_controller::scope::Scope;
 use russet_controller::{Classify, Component, Manager};
 use tracing::{debug, info, warn};
 
+use super::Requests;
+use crate::linux::kind::LinuxKind;
 pub(crate) use judge::undecided;
 use judge::{Asked, Host, Known, Node, Sight, Verdict, is_tailnet};
 
@@ -68,8 +71,8 @@ struct Context {
     names: ServingNames,
 }
 
-/// The approver, as a part of the provider's process.
-pub fn approver(manager: &Manager, names: ServingNames) -> Component {
+/// The approver, as a part of the provider's process. It shows what it sees to whoever has `requests`.
+pub fn approver(manager: &Manager, names: ServingNames, requests: Requests) -> Component {
     let context = Arc::new(Context {
         client: manager.client(),
         scope: manager.config().scope.clone(),
@@ -78,8 +81,10 @@ pub fn approver(manager: &Manager, names: ServingNames) -> Component {
     let check = manager.health().check(NAME);
     check.pass();
     Component::new(NAME, move |stop| async move {
-        let requests: Api<CertificateSigningRequest> = Api::all(context.client.clone());
-        Controller::new(requests, watcher::Config::default())
+        let api: Api<CertificateSigningRequest> = Api::all(context.client.clone());
+        let controller = Controller::new(api, watcher::Config::default());
+        requests.show(controller.store());
+        controller
             .with_config(Config::default().concurrency(CONCURRENCY))
             .graceful_shutdown_on(stop.cancelled_owned())
             .run(reconcile, retry, context)
@@ -159,6 +164,12 @@ impl Context {
             let machines: Api<ScalewayAppleSiliconMachine> = place.api(&self.client);
             let found = machines.list(&named).await.map_err(failed("look for the machine"))?;
             hosts.extend(found.items.into_iter().map(|machine| host(&machine)));
+            let machines: Api<ScalewayInstanceMachine> = place.api(&self.client);
+            let found = machines.list(&named).await.map_err(failed("look for the machine"))?;
+            hosts.extend(found.items.iter().map(linux_host));
+            let machines: Api<ScalewayElasticMetalMachine> = place.api(&self.client);
+            let found = machines.list(&named).await.map_err(failed("look for the machine"))?;
+            hosts.extend(found.items.iter().map(linux_host));
         }
         Ok(hosts)
     }
@@ -235,6 +246,26 @@ fn host(machine: &ScalewayAppleSiliconMachine) -> Host {
         addresses: status
             .map(|status| status.addresses.iter().map(|a| a.address.clone()).collect())
             .unwrap_or_default(),
+        os: OS_DARWIN,
+        more_to_come: false,
+    }
+}
+
+fn linux_host<K: LinuxKind>(machine: &K) -> Host {
+    let status = machine.status();
+    let private = status
+        .addresses
+        .iter()
+        .any(|known| known.type_ == AddressType::InternalIp);
+    Host {
+        name: machine.name_any(),
+        uid: machine.uid().unwrap_or_default(),
+        deleting: machine.meta().deletion_timestamp.is_some(),
+        provider_id: machine.provider_id().ok().flatten().map(|id| id.to_string()),
+        addresses: status.addresses.iter().map(|known| known.address.clone()).collect(),
+        os: OS_LINUX,
+        // IPAM tells the private address some time after the kubelet has it.
+        more_to_come: status.private_network_id.is_some() && !private,
     }
 }
 

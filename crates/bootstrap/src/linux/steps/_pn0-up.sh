@@ -2,6 +2,7 @@
 # tuist-pn0-up.sh once|keep: puts this server on its Private Network and keeps it there.
 # DHCP is asked once. Its renewals sometimes go unanswered, so the address is then kept and set again every minute.
 set -euo pipefail
+shopt -s inherit_errexit
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # shellcheck source=/dev/null
 . /etc/tuist/pn0.conf
@@ -20,11 +21,11 @@ card() {
     case "$(ip -d -o link show dev pn0) " in
       *" id $PN_VLAN "*) printf 'pn0\n'; return ;;
     esac
-    ip link delete dev pn0
+    ip link delete dev pn0 || return 1
   fi
   parent=$(ip -4 -o route show default | awk '{ for (i = 1; i < NF; i++) if ($i == "dev") { print $(i + 1); exit } }')
   [ -n "$parent" ] || { echo "there is no default route, so no card for the VLAN" >&2; return 1; }
-  ip link add link "$parent" name pn0 type vlan id "$PN_VLAN"
+  ip link add link "$parent" name pn0 type vlan id "$PN_VLAN" || return 1
   printf 'pn0\n'
 }
 
@@ -62,9 +63,9 @@ find_address() {
 
 assert_address() {
   local name
-  name=$(card)
-  ip link set dev "$name" up
-  find_address "$name"
+  name=$(card) || return 1
+  ip link set dev "$name" up || return 1
+  find_address "$name" || return 1
   ip address replace "$(cat "$kept")" dev "$name"
 }
 

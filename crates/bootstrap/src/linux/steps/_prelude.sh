@@ -1,4 +1,5 @@
 
+shopt -s inherit_errexit
 readonly STATE=/var/lib/tuist/join
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH LC_ALL=C DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a
@@ -116,11 +117,12 @@ install_packages() {
     install --no-install-recommends --allow-change-held-packages --allow-downgrades "$@"
 }
 
-# fstab_line SOURCE TARGET TYPE OPTIONS: exactly one line for TARGET.
+# fstab_line SOURCE TARGET TYPE OPTIONS: one line for TARGET, in place of the one there is.
 fstab_line() {
-  local others=''
-  if [ -e /etc/fstab ]; then
-    others=$(awk -v target="$2" '/^[[:space:]]*#/ || $2 != target' /etc/fstab)
-  fi
-  { [ -z "$others" ] || printf '%s\n' "$others"; printf '%s %s %s %s 0 0\n' "$1" "$2" "$3" "$4"; } | put 0644 /etc/fstab
+  [ -e /etc/fstab ] || touch /etc/fstab
+  awk -v target="$2" -v line="$1 $2 $3 $4 0 0" '
+    /^[[:space:]]*#/ || $2 != target { print; next }
+    !found { print line; found = 1 }
+    END { if (!found) print line }
+  ' /etc/fstab | put 0644 /etc/fstab
 }

@@ -58,6 +58,16 @@ impl Inner {
             state.launchd.bootstrap(&world, domain, path, new)
         };
         let (key, effects) = loaded.map_err(|refused| refused.0)?;
+        let capped = self
+            .state()
+            .launchd
+            .jobs
+            .get(&key)
+            .is_some_and(|job| job.loses_keep_alive);
+        if capped {
+            let line = format!("backgroundtaskmanagementd: Exceeded max notifications for {}", key.1);
+            self.tree.log("/var/log/system.log", &line);
+        }
         self.perform(&key, effects);
         self.launchd_changed();
         if key.1 == SSHD {

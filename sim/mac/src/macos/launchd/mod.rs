@@ -28,7 +28,7 @@ const FIRST_SESSION: u32 = 100_015;
 /// What the emulator plays itself. loginwindow has a number that no real process gets so early.
 pub(super) const LOGINWINDOW: &str = "com.apple.loginwindow";
 pub(super) const SSHD: &str = "com.openssh.sshd";
-const LOGINWINDOW_PID: i32 = 415;
+pub(super) const LOGINWINDOW_PID: i32 = 415;
 
 /// Somebody is logged in at the (missing) screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +108,8 @@ impl Launchd {
     /// Whether a domain can be used; else the number launchd answers. [facts 1.1]
     pub(super) fn check_domain(&self, domain: Domain) -> Result<(), Refused> {
         match domain {
-            Domain::System => Ok(()),
             Domain::User(uid) | Domain::Gui(uid) if !domain::exists(uid) => Err(Refused(112)),
-            Domain::User(_) => Ok(()),
+            Domain::System | Domain::User(_) => Ok(()),
             Domain::Gui(uid) => match self.session {
                 Some(session) if session.uid == uid => Ok(()),
                 _ => Err(Refused(125)),
@@ -269,7 +268,7 @@ pub(super) fn at_start(tree: &Tree, domain: Domain, username: &str) -> Vec<Strin
                 .into_iter()
                 .map(move |name| format!("{folder}/{name}"))
         })
-        .filter(|path| path.ends_with(".plist"))
+        .filter(|path| path.strip_suffix(".plist").is_some())
         .filter(|path| tree.link_meta(path).is_some_and(|meta| meta.kind == Kind::File))
         .collect()
 }

@@ -128,7 +128,7 @@ pub(super) fn base64(desk: &Desk) -> Said {
         match word {
             "-d" | "-D" | "--decode" => decode = true,
             "-i" | "--input" => words.extend(rest.next().map(str::to_owned)),
-            "-b" | "--break" => wrap = rest.next().unwrap_or("0").to_owned(),
+            "-b" | "--break" => rest.next().unwrap_or("0").clone_into(&mut wrap),
             flag if flag.starts_with('-') && flag != "-" => {
                 return illegal(
                     "base64",

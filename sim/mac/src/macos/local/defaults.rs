@@ -140,7 +140,7 @@ fn write(domain: &str, key: &str, words: &[&str]) -> Said {
     let path = file_of(domain);
     let mut dict = load(&path).unwrap_or_default();
     let before = dict.get(key).cloned();
-    let Some(value) = value(words, before) else {
+    let Some(value) = value(words, before.as_ref()) else {
         return Said::unknown(
             255,
             format!(
@@ -151,17 +151,17 @@ fn write(domain: &str, key: &str, words: &[&str]) -> Said {
         );
     };
     dict.insert(key.to_owned(), value);
-    saved(domain, save(&path, dict))
+    saved(domain, &save(&path, dict))
 }
 
-fn saved(domain: &str, result: io::Result<()>) -> Said {
+fn saved(domain: &str, result: &io::Result<()>) -> Said {
     match result {
         Ok(()) => Said::silent(),
         Err(_) => Said::err(1, format!("{}Could not write domain {domain}; exiting\n", prefix())),
     }
 }
 
-fn value(words: &[&str], before: Option<Value>) -> Option<Value> {
+fn value(words: &[&str], before: Option<&Value>) -> Option<Value> {
     let text = |text: &&str| Value::String((*text).to_owned());
     Some(match words {
         ["-string", word] => text(word),
@@ -174,14 +174,14 @@ fn value(words: &[&str], before: Option<Value>) -> Option<Value> {
         }),
         ["-array", rest @ ..] => Value::Array(rest.iter().map(text).collect()),
         ["-array-add", rest @ ..] => {
-            let mut array = before.and_then(Value::into_array).unwrap_or_default();
+            let mut array = before.and_then(Value::as_array).cloned().unwrap_or_default();
             array.extend(rest.iter().map(text));
             Value::Array(array)
         }
         ["-dict", rest @ ..] => Value::Dictionary(pairs(rest, Dictionary::new())?),
         ["-dict-add", rest @ ..] => Value::Dictionary(pairs(
             rest,
-            before.and_then(Value::into_dictionary).unwrap_or_default(),
+            before.and_then(Value::as_dictionary).cloned().unwrap_or_default(),
         )?),
         [word] if !word.starts_with('-') => text(word),
         _ => return None,
@@ -207,7 +207,7 @@ fn delete(domain: &str, key: &str) -> Said {
     if dict.remove(key).is_none() {
         return missing_key(domain, key);
     }
-    saved(domain, save(&path, dict))
+    saved(domain, &save(&path, dict))
 }
 
 fn import(domain: &str, bytes: &[u8]) -> Said {
@@ -215,7 +215,7 @@ fn import(domain: &str, bytes: &[u8]) -> Said {
         .ok()
         .and_then(Value::into_dictionary)
     {
-        Some(dict) => saved(domain, save(&file_of(domain), dict)),
+        Some(dict) => saved(domain, &save(&file_of(domain), dict)),
         None => Said::err(1, format!("{}Could not parse property list\n", prefix())),
     }
 }
@@ -283,7 +283,7 @@ pub(super) fn plutil(desk: &Desk) -> Said {
         bytes.ok().and_then(|bytes| Value::from_reader(Cursor::new(bytes)).ok())
     };
     match words.as_slice() {
-        ["-lint" | "-s", paths @ ..] | [paths @ ..]
+        ["-lint" | "-s", paths @ ..] | paths
             if !paths.is_empty() && paths.iter().all(|path| !path.starts_with('-') || *path == "-") =>
         {
             let mut said = Said::silent();

@@ -47,7 +47,7 @@ impl Said {
 }
 
 /// Runs the tool here; none if the emulator has to answer.
-pub(super) fn run(desk: &mut Desk) -> Option<ExitCode> {
+pub(super) fn run(desk: &Desk) -> Option<ExitCode> {
     let said = match desk.name.as_str() {
         "base64" => bsd::base64(desk),
         "codesign" => codesign::run(desk),

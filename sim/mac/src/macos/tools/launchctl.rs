@@ -1,13 +1,14 @@
 //! `launchctl`. [facts 1.1 to 1.4]
 
+use super::launchctl_legacy as legacy;
 use crate::macos::call::{Call, Reply};
 use crate::macos::launchd::domain::{self, Domain, Target, text};
 use crate::macos::launchd::job::{Job, State};
-use crate::macos::launchd::{Key, LOGINWINDOW, SSHD, print, set_disabled};
+use crate::macos::launchd::{Key, LOGINWINDOW, LOGINWINDOW_PID, SSHD, print, set_disabled};
 use crate::macos::mac::Inner;
 use std::sync::Arc;
 
-const USAGE: i32 = 64;
+pub(super) const USAGE: i32 = 64;
 const NO_SERVICE: i32 = 113;
 const SIP: i32 = 150;
 
@@ -30,9 +31,9 @@ pub(super) async fn answer(mac: &Arc<Inner>, call: &Call) -> Reply {
         ["kill", signal, target] => kill(mac, call, signal, target).await,
         ["list"] => Reply::out(print::list(&mac.state().launchd, callers(call))),
         ["list", label] => list(mac, call, label),
-        ["load" | "unload", ..] => legacy(mac, call),
-        ["start" | "stop", label] => start_stop(mac, call, label),
-        ["remove", label] => remove(mac, call, label),
+        ["load" | "unload", ..] => legacy::load_unload(mac, call),
+        ["start" | "stop", label] => legacy::start_stop(mac, call, label),
+        ["remove", label] => legacy::remove(mac, call, label),
         ["managername"] => Reply::out(if call.is_root() { "System\n" } else { "Background\n" }),
         ["manageruid"] => Reply::out(format!("{}\n", call.uid)),
         ["managerpid"] => Reply::out("1\n"),
@@ -55,7 +56,7 @@ pub(super) async fn answer(mac: &Arc<Inner>, call: &Call) -> Reply {
 }
 
 /// The domain that belongs to whoever calls: over SSH never the one of the screen.
-fn callers(call: &Call) -> Domain {
+pub(super) fn callers(call: &Call) -> Domain {
     if call.is_root() {
         Domain::System
     } else {
@@ -138,7 +139,7 @@ fn domain_failed(call: &Call, what: &str, domain: Domain, code: i32) -> Reply {
     }
 }
 
-fn absolute(call: &Call, path: &str) -> String {
+pub(super) fn absolute(call: &Call, path: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
     } else {
@@ -184,7 +185,7 @@ fn bootout(mac: &Arc<Inner>, call: &Call, target: &str, path: Option<&str>) -> R
     }
 }
 
-fn label_in(mac: &Inner, path: &str) -> Option<String> {
+pub(super) fn label_in(mac: &Inner, path: &str) -> Option<String> {
     let bytes = mac.tree.read(path).ok()?;
     crate::macos::launchd::spec::parse(&bytes).ok().map(|spec| spec.label)
 }
@@ -267,6 +268,7 @@ fn loginwindow(mac: &Arc<Inner>, kill: bool) -> Reply {
     mac.log_out();
     mac.with_job(&(Domain::System, LOGINWINDOW.to_owned()), |job, _| {
         job.runs += 1;
+        job.state = State::Running { pid: LOGINWINDOW_PID };
         ((), Vec::new())
     });
     mac.loginwindow_starts();
@@ -369,83 +371,5 @@ fn list(mac: &Inner, call: &Call, label: &str) -> Reply {
             NO_SERVICE,
             format!("Could not find service \"{label}\" in domain for port\n"),
         ),
-    }
-}
-
-/// `load` and `unload` as they were before 10.11: over SSH they cannot reach the session at the screen. [facts 1.2]
-fn legacy(mac: &Arc<Inner>, call: &Call) -> Reply {
-    let words = call.words();
-    let loads = words.first() == Some(&"load");
-    let what = if loads { "Load" } else { "Unload" };
-    let persists = words.iter().any(|word| *word == "-w" || *word == "-wF");
-    let paths: Vec<&&str> = words.iter().skip(1).filter(|word| !word.starts_with('-')).collect();
-    if paths.is_empty() {
-        return Reply::err(
-            USAGE,
-            format!("Usage: launchctl {} <service-path, ...>\n", what.to_lowercase()),
-        );
-    }
-    let mut said = String::new();
-    let mut fails = false;
-    for path in paths {
-        let full = absolute(call, path);
-        let failed = if call.is_root() {
-            if full.contains("LaunchAgents") {
-                said.push_str("Warning: Expecting a LaunchDaemons path since the command was ran as root. Got LaunchAgents instead.\n`launchctl bootstrap` is a recommended alternative.\n");
-            }
-            let label = label_in(mac, &full);
-            if let (true, Some(label)) = (persists, &label) {
-                let _ = set_disabled(&mac.tree, Domain::System, label, !loads);
-            }
-            match (loads, label) {
-                (true, _) if full.contains("LaunchAgents") => true,
-                (true, _) => mac.bootstrap(Domain::System, &full, true).is_err(),
-                (false, Some(label)) => mac
-                    .with_job(&(Domain::System, label), |job, _| ((), job.bootout()))
-                    .is_none(),
-                (false, None) => true,
-            }
-        } else {
-            true
-        };
-        if failed {
-            fails = true;
-            said.push_str(&format!(
-                "{what} failed: 5: Input/output error\nTry running `launchctl {}` as root for richer errors.\n",
-                if loads { "bootstrap" } else { "bootout" }
-            ));
-        }
-    }
-    let code = if fails && mac.state().quirks.legacy_load_fails {
-        5
-    } else {
-        0
-    };
-    Reply::err(code, said)
-}
-
-fn start_stop(mac: &Arc<Inner>, call: &Call, label: &str) -> Reply {
-    let starts = call.args.first().is_some_and(|verb| verb == "start");
-    let key = (callers(call), label.to_owned());
-    let found = mac.with_job(&key, |job, now| {
-        let effects = if starts {
-            job.kickstart(false, now).unwrap_or_default()
-        } else {
-            job.terminate()
-        };
-        ((), effects)
-    });
-    if found.is_some() {
-        Reply::silent()
-    } else {
-        Reply::silent().with_code(3)
-    }
-}
-
-fn remove(mac: &Arc<Inner>, call: &Call, label: &str) -> Reply {
-    let key = (callers(call), label.to_owned());
-    match mac.with_job(&key, |job, _| ((), job.bootout())) {
-        Some(()) => Reply::silent(),
-        None => Reply::silent().with_code(3),
     }
 }

@@ -44,6 +44,8 @@ fn host() -> Host {
         deleting: false,
         provider_id: Some("scw-applesilicon://fr-par-1/s1".into()),
         addresses: vec!["51.15.0.1".into()],
+        os: russet_api::labels::OS_DARWIN,
+        more_to_come: false,
     }
 }
 

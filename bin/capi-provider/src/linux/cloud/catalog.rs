@@ -1,0 +1,135 @@
+//! What can be had, and under which ids.
+
+use russet_api::values::Zone;
+use russet_scaleway::baremetal::{MetalOption, OfferFilter, Os, Stock, Subscription};
+use russet_scaleway::marketplace::LocalImageType;
+use russet_scaleway::{Client, Error, ImageId, OfferId, OptionId, OsId};
+
+use crate::linux::wanted::{Catalog, Source, Wanted};
+
+/// Names that a sentence can hold.
+const SOME: usize = 8;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub enum Offered {
+    /// An image for a virtual server.
+    Instance {
+        /// The image.
+        image: ImageId,
+        /// It lives on block storage.
+        block: bool,
+        /// Price of an hour in euros.
+        euros_per_hour: Option<f64>,
+    },
+    /// Bare metal.
+    Metal {
+        /// What is ordered.
+        offer: OfferId,
+        /// Price of an hour in euros.
+        euros_per_hour: Option<f64>,
+        /// How many there are.
+        in_stock: bool,
+        /// What is installed.
+        os: OsId,
+        /// It takes a script at its first boot.
+        cloud_init: bool,
+        /// Its disks can be divided.
+        partitions: bool,
+        /// The option of Private Networks.
+        networking: Option<OptionId>,
+    },
+    /// It cannot be had.
+    Not(Catalog),
+}
+
+impl Offered {
+    /// Price of an hour in euros.
+    pub fn price(&self) -> Option<f64> {
+        match self {
+            Self::Instance { euros_per_hour, .. } | Self::Metal { euros_per_hour, .. } => *euros_per_hour,
+            Self::Not(_) => None,
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self, Self::Instance { .. } | Self::Metal { in_stock: true, .. })
+    }
+
+    pub(super) fn catalog(&self, wanted: &Wanted) -> Catalog {
+        match self {
+            Self::Not(catalog) => catalog.clone(),
+            Self::Instance { image, .. } => Catalog::Available {
+                cloud_init: true,
+                images: vec![image.to_string()],
+            },
+            Self::Metal { in_stock: false, .. } if wanted.source == Source::Order => Catalog::OutOfStock,
+            Self::Metal { os, cloud_init, .. } => Catalog::Available {
+                cloud_init: *cloud_init,
+                images: vec![os.to_string()],
+            },
+        }
+    }
+}
+
+pub(super) async fn instance(client: &Client, zone: &Zone, wanted: &Wanted) -> Result<Offered, Error> {
+    let mut others: Vec<String> = Vec::new();
+    // Newer types start from block storage only, older ones from either.
+    for (type_, block) in [(LocalImageType::Sbs, true), (LocalImageType::Local, false)] {
+        for image in client.local_images(&wanted.image, zone, &type_).await? {
+            if image.runs_on(&wanted.type_) {
+                // Only a cap asks for it, and a price that cannot be read is no reason to order nothing.
+                let prices = client.instance_types(zone).await.unwrap_or_default();
+                let offer = prices
+                    .iter()
+                    .find(|known| known.name.eq_ignore_ascii_case(&wanted.type_));
+                return Ok(Offered::Instance {
+                    image: image.id,
+                    block,
+                    euros_per_hour: offer.map(|known| known.euros_per_hour),
+                });
+            }
+            others.extend(image.compatible_commercial_types);
+        }
+    }
+    others.sort();
+    others.dedup();
+    others.truncate(SOME);
+    Ok(Offered::Not(if others.is_empty() {
+        Catalog::NoSuchImage { others }
+    } else {
+        Catalog::NoSuchType { others }
+    }))
+}
+
+pub(super) async fn metal(client: &Client, zone: &Zone, wanted: &Wanted) -> Result<Offered, Error> {
+    let found = client
+        .find_metal_offer(zone, &wanted.type_, Subscription::Hourly)
+        .await?;
+    let Some(offer) = found.filter(|offer| offer.enable) else {
+        let all = client.metal_offers(zone, &OfferFilter::default()).await?;
+        let mut others: Vec<String> = all.into_iter().map(|offer| offer.name).collect();
+        others.sort();
+        others.dedup();
+        others.truncate(SOME);
+        return Ok(Offered::Not(Catalog::NoSuchType { others }));
+    };
+    let systems = client.metal_os(zone, &offer.id).await?;
+    let usable = |os: &&Os| os.can_be_installed() && !offer.incompatible_os_ids.iter().any(|id| id == os.id.as_str());
+    let Some(os) = systems.iter().filter(usable).find(|os| os.is_labelled(&wanted.image)) else {
+        let mut others: Vec<String> = systems.iter().map(|os| format!("{} {}", os.name, os.version)).collect();
+        others.truncate(SOME);
+        return Ok(Offered::Not(Catalog::NoSuchImage { others }));
+    };
+    let options = client.metal_options(zone, &offer.id).await?;
+    let networking = |option: &&MetalOption| option.private_network.is_some();
+    Ok(Offered::Metal {
+        euros_per_hour: offer.euros_per_hour(),
+        in_stock: offer.stock != Stock::Empty,
+        os: os.id.clone(),
+        cloud_init: os.cloud_init_supported,
+        partitions: os.custom_partitioning_supported,
+        networking: options.iter().find(networking).map(|option| option.id.clone()),
+        offer: offer.id,
+    })
+}

@@ -1,0 +1,370 @@
+//! Calls that change something, each sent once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use russet_api::values::{ServerId, Zone};
+use russet_scaleway::baremetal::{Install, OrderMetal, Schema, UpdateMetal};
+use russet_scaleway::error::EffectKnown;
+use russet_scaleway::instance::{Action, CLOUD_INIT, CreateInstance, RootVolume, VolumeType};
+use russet_scaleway::{Error, Kind, SshKeyId};
+use russet_telemetry::Secret;
+use tracing::warn;
+
+use super::partitions::plan;
+use super::{Cloud, Offered};
+use crate::linux::call::Call;
+use crate::linux::plan::Answer;
+use crate::linux::server::{ADOPTED_TAG, MACHINE_TAG, Product, TAG, Volume, VolumeKind};
+use crate::linux::situation::retry_after;
+use crate::linux::wanted::{Network, Wanted};
+
+/// What a call says besides what it is.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    /// Name of the machine, and of its server.
+    pub name: String,
+    /// What the machine wants.
+    pub wanted: Option<Wanted>,
+    /// Tags of its server.
+    pub tags: Vec<String>,
+    /// Who may log in.
+    pub keys: Vec<SshKeyId>,
+    /// The script of the first boot.
+    pub user_data: Option<Secret<String>>,
+}
+
+/// Why there is nothing to send.
+enum Trouble {
+    Api(Error),
+    /// One word and a sentence.
+    Ours(&'static str, String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl Cloud {
+    /// Makes one call, once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
+    pub async fn send(
+        &self,
+        zone: &Zone,
+        server: Option<&ServerId>,
+        call: &Call,
+        payload: &Payload,
+        send_by: Timestamp,
+        slowest: Duration,
+    ) -> Answer {
+        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
+        let answer = tokio::time::timeout(left, self.exchange(zone, server, call, payload)).await;
+        match answer {
+            Ok(Ok(made)) => Answer::Done { made },
+            Ok(Err(Trouble::Ours(reason, why))) => Answer::NotDone {
+                reason: reason.to_owned(),
+                why,
+                retry: slowest.min(Duration::from_mins(1)),
+            },
+            // There is nothing left to remove.
+            Ok(Err(Trouble::Api(error))) if call.is_removal() && error.is_not_found() => Answer::Done { made: None },
+            Ok(Err(Trouble::Api(error))) => {
+                warn!(step = call.step(), %error, "Scaleway did not do as asked");
+                if !error.is_without_effect() {
+                    return match &error.kind {
+                        // What was made is found by its tag; for the rest, that it happened is all there is to know.
+                        Kind::Unknown {
+                            effect: EffectKnown::Happened,
+                            ..
+                        } if !matches!(call, Call::Create) => Answer::Done { made: None },
+                        _ => Answer::Unknown,
+                    };
+                }
+                Answer::NotDone {
+                    reason: error.reason().to_owned(),
+                    why: error.to_string(),
+                    retry: retry_after(&error).min(slowest),
+                }
+            }
+            Err(_) => Answer::Unknown,
+        }
+    }
+
+    async fn exchange(
+        &self,
+        zone: &Zone,
+        server: Option<&ServerId>,
+        call: &Call,
+        payload: &Payload,
+    ) -> Result<Option<ServerId>, Trouble> {
+        let client = self.client();
+        match call {
+            Call::CreateNetwork => {
+                let network = payload.wanted.as_ref().and_then(|wanted| wanted.network.as_ref());
+                let Some(Network::Name { name, cidr }) = network else {
+                    return Err(Trouble::Ours(
+                        "InvalidSpec",
+                        "the spec names no Private Network".to_owned(),
+                    ));
+                };
+                let tags = [TAG, "tuist.dev/runner-cache"];
+                client
+                    .create_private_network(&zone.region(), name, cidr.as_ref(), &tags)
+                    .await?;
+                return Ok(None);
+            }
+            Call::Create => return self.create(zone, payload).await.map(Some),
+            Call::DeleteVolume(volume) => {
+                self.delete_volume(zone, volume).await?;
+                return Ok(None);
+            }
+            Call::DeleteIp(ip) => {
+                if let Ok(id) = ip.parse() {
+                    client.delete_instance_ip(zone, &id).await?;
+                }
+                return Ok(None);
+            }
+            _ => {}
+        }
+        let Some(id) = server else {
+            return Err(Trouble::Ours("InternalError", "no server is named".to_owned()));
+        };
+        match self.product() {
+            Product::Instance => self.to_instance(zone, id, call, payload).await?,
+            Product::Metal => self.to_metal(zone, id, call, payload).await?,
+        }
+        Ok(None)
+    }
+
+    async fn create(&self, zone: &Zone, payload: &Payload) -> Result<ServerId, Trouble> {
+        let Some(wanted) = &payload.wanted else {
+            return Err(Trouble::Ours("InvalidSpec", "the spec cannot be read".to_owned()));
+        };
+        match self.offered(zone, wanted).await? {
+            Offered::Instance { image, block, .. } => {
+                let create = CreateInstance {
+                    name: payload.name.clone(),
+                    commercial_type: wanted.type_.clone(),
+                    image,
+                    tags: payload.tags.clone(),
+                    dynamic_ip: true,
+                    root_volume: Some(RootVolume {
+                        gb: u32::try_from(wanted.root_volume_gb).unwrap_or(u32::MAX),
+                        volume_type: if block { VolumeType::Block } else { VolumeType::Local },
+                    }),
+                };
+                Ok(self.client().create_instance(zone, &create).await?.id)
+            }
+            Offered::Metal { offer, networking, .. } => {
+                // Installed later, when its network is known: the script of its first boot needs the VLAN.
+                let order = OrderMetal {
+                    offer,
+                    name: payload.name.clone(),
+                    description: "a node of the cache, made by capi-provider".to_owned(),
+                    tags: payload.tags.clone(),
+                    install: None,
+                    options: wanted.network.iter().filter_map(|_| networking.clone()).collect(),
+                    user_data: None,
+                };
+                Ok(self.client().order_metal(zone, &order).await?.id)
+            }
+            Offered::Not(_) => Err(Trouble::Ours(
+                "OutOfStock",
+                format!("{} cannot be had any more", wanted.type_),
+            )),
+        }
+    }
+
+    async fn delete_volume(&self, zone: &Zone, volume: &Volume) -> Result<(), Trouble> {
+        let Ok(id) = volume.id.parse() else { return Ok(()) };
+        match volume.kind {
+            VolumeKind::Local => self.client().delete_instance_volume(zone, &id).await?,
+            VolumeKind::Block => self.client().delete_block_volume(zone, &id).await?,
+        }
+        Ok(())
+    }
+
+    async fn to_instance(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<(), Trouble> {
+        let client = self.client();
+        match call {
+            Call::Attach(network) => drop(client.create_private_nic(zone, id, network).await?),
+            Call::Detach(nic) => {
+                if let Ok(nic) = nic.parse() {
+                    client.delete_private_nic(zone, id, &nic).await?;
+                }
+            }
+            Call::GiveUserData => {
+                let Some(text) = payload.user_data.clone() else {
+                    return Err(Trouble::Ours("InternalError", "there is no script".to_owned()));
+                };
+                client.set_user_data(zone, id, CLOUD_INIT, text).await?;
+            }
+            Call::DropUserData => client.delete_user_data(zone, id, CLOUD_INIT).await?,
+            Call::PowerOn => drop(client.instance_action(zone, id, Action::Poweron).await?),
+            Call::PowerOff => drop(client.instance_action(zone, id, Action::Poweroff).await?),
+            Call::Delete => client.delete_instance(zone, id).await?,
+            other => return Err(not_of_this(other)),
+        }
+        Ok(())
+    }
+
+    async fn to_metal(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<(), Trouble> {
+        let client = self.client();
+        let update = |update: UpdateMetal| async move { client.update_metal(zone, id, &update).await.map(drop) };
+        match call {
+            Call::Tag => {
+                let mut tags = self.other_tags(zone, id).await?;
+                tags.extend(payload.tags.iter().cloned());
+                tags.push(ADOPTED_TAG.to_owned());
+                update(UpdateMetal {
+                    tags: Some(tags),
+                    ..UpdateMetal::default()
+                })
+                .await?;
+            }
+            Call::Untag => {
+                let tags = self.other_tags(zone, id).await?;
+                update(UpdateMetal {
+                    tags: Some(tags),
+                    ..UpdateMetal::default()
+                })
+                .await?;
+            }
+            Call::EnableNetworking => self.enable_networking(zone, id, payload).await?,
+            Call::Attach(network) => drop(client.attach_metal_private_network(zone, id, network).await?),
+            Call::Detach(attachment) => {
+                let attached = client.metal_private_networks(zone, id).await?;
+                if let Some(found) = attached.iter().find(|it| it.id == *attachment) {
+                    let network = &found.private_network_id;
+                    client.detach_metal_private_network(zone, id, network).await?;
+                }
+            }
+            Call::GiveUserData => {
+                update(UpdateMetal {
+                    user_data: payload.user_data.clone(),
+                    ..UpdateMetal::default()
+                })
+                .await?;
+            }
+            Call::DropUserData => {
+                update(UpdateMetal {
+                    user_data: Some(Secret::new(String::new())),
+                    ..UpdateMetal::default()
+                })
+                .await?;
+            }
+            Call::Install | Call::Wipe => {
+                let install = self.installation(zone, id, payload, *call == Call::Wipe).await?;
+                client.install_metal(zone, id, &install).await?;
+            }
+            Call::PowerOn => drop(client.reboot_metal(zone, id).await?),
+            Call::Delete => client.delete_metal(zone, id).await?,
+            other => return Err(not_of_this(other)),
+        }
+        Ok(())
+    }
+
+    /// The tags of a server that say nothing about whose it is.
+    async fn other_tags(&self, zone: &Zone, id: &ServerId) -> Result<Vec<String>, Trouble> {
+        let mut tags = self.client().metal_server(zone, id).await?.tags;
+        let ours = |tag: &str| {
+            tag == TAG
+                || tag == ADOPTED_TAG
+                || tag.starts_with(MACHINE_TAG)
+                || tag.starts_with("scalewayelasticmetalmachine=")
+        };
+        tags.retain(|tag| !ours(tag));
+        Ok(tags)
+    }
+
+    async fn enable_networking(&self, zone: &Zone, id: &ServerId, payload: &Payload) -> Result<(), Trouble> {
+        let networking = match &payload.wanted {
+            Some(wanted) => match self.offered(zone, wanted).await? {
+                Offered::Metal { networking, .. } => networking,
+                _ => None,
+            },
+            None => None,
+        };
+        let Some(option) = networking else {
+            let why = "this offer has no option for Private Networks; choose another offer, or name no network";
+            return Err(Trouble::Ours("PrivateNetworkPending", why.to_owned()));
+        };
+        self.client().add_metal_option(zone, id, &option).await?;
+        Ok(())
+    }
+
+    /// What is installed, on a server that is new or that is wiped. A wiped one gets what it had if the spec cannot be followed.
+    async fn installation(
+        &self,
+        zone: &Zone,
+        id: &ServerId,
+        payload: &Payload,
+        again: bool,
+    ) -> Result<Install, Trouble> {
+        let server = self.client().metal_server(zone, id).await?;
+        let had = server
+            .install
+            .as_ref()
+            .filter(|_| again)
+            .map(|install| install.os_id.clone());
+        let offered = match &payload.wanted {
+            Some(wanted) => Some(self.offered(zone, wanted).await?),
+            None => None,
+        };
+        let (os, offer, divides) = match (had, offered) {
+            (
+                had,
+                Some(Offered::Metal {
+                    os, offer, partitions, ..
+                }),
+            ) => (had.unwrap_or(os), offer, partitions),
+            (Some(os), _) => (os, server.offer_id.clone(), false),
+            (None, _) => {
+                let why = "its operating system is not offered any more; name another in a new template";
+                return Err(Trouble::Ours("ImageUnavailable", why.to_owned()));
+            }
+        };
+        let partitions = if self.0.local_data && divides {
+            self.partitions(zone, &offer, &os).await?
+        } else {
+            None
+        };
+        Ok(Install {
+            os,
+            hostname: payload.name.clone(),
+            ssh_keys: payload.keys.clone(),
+            login: None,
+            partitions,
+        })
+    }
+
+    async fn partitions(
+        &self,
+        zone: &Zone,
+        offer: &russet_scaleway::OfferId,
+        os: &russet_scaleway::OsId,
+    ) -> Result<Option<Schema>, Trouble> {
+        let client = self.client();
+        let default = client.default_metal_partitions(zone, offer, os).await?;
+        match plan(&default) {
+            Ok(schema) => {
+                client.validate_metal_partitions(zone, offer, os, &schema).await?;
+                Ok(Some(schema))
+            }
+            Err(why) => {
+                let why = format!(
+                    "the disks of this offer cannot be divided for the cache: {why}; choose another offer, or set --linux-local-data=false"
+                );
+                Err(Trouble::Ours("InstallFailed", why))
+            }
+        }
+    }
+}
+
+fn not_of_this(call: &Call) -> Trouble {
+    Trouble::Ours(
+        "InternalError",
+        format!("{} means nothing for this product", call.step()),
+    )
+}

@@ -1,0 +1,155 @@
+//! The controllers of `ScalewayInstanceMachine` and `ScalewayElasticMetalMachine`: one shell around [`super::decide`], for both.
+//!
+//! Each reconcile does one thing and ends; its own write brings the next one. Whatever takes long happens in
+//! [`crate::bootstrap::Pool`].
+
+mod act;
+mod cleanup;
+mod fly;
+mod joining;
+mod look;
+mod reconcile;
+mod rest;
+mod status;
+mod view;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use kube::{Client, Resource as _};
+use russet_controller::runner::{Environment, Runner};
+use russet_controller::{Cache, Component, Manager};
+
+use super::cloud::Cloud;
+use super::decide::Rules;
+use super::hosts::Hosts;
+use super::kind::LinuxKind;
+use super::metrics::LinuxMetrics;
+use super::script::Scripts;
+use super::spend::LinuxBudget;
+use super::zones::Zones;
+use crate::bootstrap::{Pool, Services};
+use crate::capi;
+use crate::claims_store::ClaimStore;
+use crate::machine::Effects;
+use crate::machine::credentials::Secrets;
+use crate::machine::memory::Memory;
+use crate::machine::selection;
+use crate::registry::{Key, Registry};
+
+pub use crate::machine::Error;
+pub use view::key;
+
+/// What a controller works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// The product.
+    pub cloud: Cloud,
+    /// Longest time one exchange with Scaleway may take.
+    pub call_timeout: Duration,
+    /// The servers.
+    pub zones: Zones,
+    /// The claims.
+    pub claims: ClaimStore,
+    /// Where scripts run.
+    pub pool: Pool,
+    /// Servers that can be reached.
+    pub hosts: Arc<dyn Hosts>,
+    /// What a join needs.
+    pub services: Services,
+    /// Who makes scripts.
+    pub scripts: Arc<Scripts>,
+    /// Who is woken by what.
+    pub registry: Registry,
+    /// Metrics.
+    pub metrics: LinuxMetrics,
+    /// How patient to be.
+    pub rules: Rules,
+    /// Longest wait after a refusal.
+    pub slowest_retry: Duration,
+    /// What servers may cost.
+    pub budget: LinuxBudget,
+    /// Whether anything is written.
+    pub effects: Effects,
+    /// Only machines with this value of the watch-filter label.
+    pub watch_filter: Option<String>,
+    /// Machines at once.
+    pub concurrency: u16,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one reconcile works with.
+struct Context {
+    parts: Parts,
+    client: Client,
+    secrets: Secrets,
+    recorder: Recorder,
+    machines: Cache<capi::Machine>,
+    clusters: Cache<capi::Cluster>,
+    nodes: Cache<capi::Node>,
+    memory: Memory,
+}
+
+/// The controller of one kind.
+pub fn component<K: LinuxKind>(manager: &Manager, parts: Parts) -> Component {
+    let environment = Environment {
+        concurrency: parts.concurrency,
+        ..manager.environment()
+    };
+    let mut runner: Runner<K> = Runner::new(K::CONTROLLER, environment, &selection(parts.watch_filter.as_deref()));
+    let machines = runner.watches(&watcher::Config::default(), ours::<K>);
+    let registry = parts.registry.clone();
+    let clusters = runner.watches(&watcher::Config::default(), move |cluster: &capi::Cluster| {
+        let meta = cluster.meta();
+        let found = registry.of_cluster(
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
+        found.iter().map(reference).collect()
+    });
+    let registry = parts.registry.clone();
+    let nodes = runner.watches_cluster(&watcher::Config::default(), move |node: &capi::Node| {
+        let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
+        found.iter().map(reference).collect()
+    });
+    parts.registry.connect(runner.handle());
+    let client = manager.client();
+    let context = Context {
+        recorder: Recorder::new(client.clone(), crate::machine::MANAGER.to_owned().into()),
+        secrets: Secrets(client.clone()),
+        client,
+        machines,
+        clusters,
+        nodes,
+        memory: Memory::default(),
+        parts,
+    };
+    Component::controller(runner, Arc::new(context), reconcile::reconcile::<K>)
+}
+
+/// The object of ours behind a Machine.
+fn ours<K: LinuxKind>(machine: &capi::Machine) -> Vec<ObjectRef<K>> {
+    let infrastructure = &machine.spec.infrastructure_ref;
+    if infrastructure.kind != K::kind(&()) {
+        return Vec::new();
+    }
+    vec![reference(&Key {
+        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+        name: infrastructure.name.clone(),
+    })]
+}
+
+fn reference<K: LinuxKind>(key: &Key) -> ObjectRef<K> {
+    ObjectRef::new(&key.name).within(&key.namespace)
+}

@@ -1,0 +1,338 @@
+//! One call to Scaleway, as [`crate::flight`] asks for it.
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use russet_api::conditions::{Condition, Severity, types};
+use russet_api::events::linux as events;
+use russet_api::machine::{Phase, StepState};
+use russet_bootstrap::linux::Form;
+use russet_controller::Outcome;
+use tracing::{info, warn};
+
+use super::look::Sights;
+use super::status::Draft;
+use super::write::is_move_blocked;
+use super::{Context, Error};
+use crate::bootstrap::Problem;
+use crate::flight::{Ask, Flight};
+use crate::journal::later;
+use crate::linux::call::{Call, Sight, Target};
+use crate::linux::cloud::Payload;
+use crate::linux::decide::Machine;
+use crate::linux::journal::Journal;
+use crate::linux::kind::{LinuxKind, key_group};
+use crate::linux::plan::{Answer, Done, Ending, Plan};
+use crate::linux::script::{For, Scripts};
+use crate::linux::server::{TAG, machine_tag};
+use crate::linux::wanted::NetworkSight;
+use crate::machine::reconcile::NOW;
+
+/// What a call says, and what is noted when it was done.
+struct Prepared {
+    payload: Payload,
+    config_hash: Option<String>,
+}
+
+impl Context {
+    pub(super) async fn fly<K: LinuxKind>(
+        &self,
+        object: &K,
+        machine: &Machine,
+        plan: Plan,
+        sights: &Sights,
+    ) -> Result<Outcome, Error> {
+        if !is_move_blocked(object) {
+            self.block_move(object).await?;
+            return Ok(NOW);
+        }
+        // Whatever may take long, or fail, comes before the attempt is written down.
+        let prepared = match self.prepare(object, machine, &plan, sights).await {
+            Ok(prepared) => prepared,
+            Err(problem) => return self.not_ready(object, problem).await,
+        };
+        let _counted = match plan.call {
+            Call::Create => {
+                let counted = self.parts.budget.counting().await;
+                if let Err(message) = self.afford(machine).await {
+                    drop(counted);
+                    return self
+                        .not_ready(
+                            object,
+                            Problem {
+                                reason: crate::spend::SPEND_CAP_REACHED,
+                                message,
+                                retry: std::time::Duration::from_mins(1),
+                            },
+                        )
+                        .await;
+                }
+                Some(counted)
+            }
+            _ => None,
+        };
+        self.take_off(object, machine, plan, &prepared).await
+    }
+
+    async fn take_off<K: LinuxKind>(
+        &self,
+        object: &K,
+        machine: &Machine,
+        plan: Plan,
+        prepared: &Prepared,
+    ) -> Result<Outcome, Error> {
+        let rules = &self.parts.rules.calls;
+        let send_by = later(later(plan.at, rules.send_within), self.parts.call_timeout);
+        let mut flight = Flight::new(plan, rules);
+        let mut live = object.clone();
+        let mut failure = None;
+        loop {
+            match flight.ask(Timestamp::now()) {
+                Ask::Write(journal) => {
+                    let mut draft = Draft::start(&live);
+                    draft.journal(Some(&journal));
+                    match self.write_draft(&live, draft).await {
+                        Ok(Some(written)) => {
+                            live = written;
+                            flight.wrote(true);
+                        }
+                        // The attempt has an id of its own, so there is always something to write.
+                        Ok(None) => flight.wrote(false),
+                        Err(error) => {
+                            failure = Some(error);
+                            flight.wrote(false);
+                        }
+                    }
+                }
+                Ask::Get(target) => {
+                    let sight = self.guard(machine, &target).await;
+                    if let Err(error) = &sight {
+                        warn!(?target, %error, "nothing could be seen right before a call; nothing is sent");
+                    }
+                    flight.got(sight.ok().as_ref(), Timestamp::now());
+                }
+                Ask::Send(target, call) => {
+                    let server = match &target {
+                        Target::Server(id) => Some(id),
+                        _ => None,
+                    };
+                    let answer = self
+                        .parts
+                        .cloud
+                        .send(
+                            &machine.zone,
+                            server,
+                            &call,
+                            &prepared.payload,
+                            send_by,
+                            self.parts.slowest_retry,
+                        )
+                        .await;
+                    info!(machine = %live.name_any(), step = call.step(), ?target, ?answer, "called Scaleway");
+                    flight.answered(&answer, Timestamp::now());
+                    self.count(&call, &answer);
+                }
+                Ask::Settle(ending) => {
+                    self.settle(&live, &flight.plan().attempt, &ending, prepared).await?;
+                    self.tell_done(object, &ending).await;
+                    flight.settled();
+                }
+                Ask::End => break,
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(NOW),
+        }
+    }
+
+    fn count(&self, call: &Call, answer: &Answer) {
+        let outcome = match answer {
+            Answer::Done { .. } => "done",
+            Answer::NotDone { .. } => "refused",
+            Answer::Unknown => "unknown",
+        };
+        self.parts
+            .metrics
+            .call(self.parts.cloud.product(), call.step(), outcome);
+    }
+
+    async fn guard(&self, machine: &Machine, target: &Target) -> Result<Sight, russet_scaleway::Error> {
+        let cloud = &self.parts.cloud;
+        Ok(match target {
+            Target::Mine => Sight::Mine(cloud.mine(&machine.zone, &machine.holder.uid).await?),
+            Target::Server(id) => Sight::Server(cloud.see(&machine.zone, id).await?.map(Box::new)),
+            Target::Network => {
+                let network = machine.wanted.as_ref().ok().and_then(|wanted| wanted.network.as_ref());
+                match network {
+                    None => Sight::Network(true),
+                    Some(network) => {
+                        let seen = cloud.network(&machine.zone, network).await?;
+                        Sight::Network(seen != NetworkSight::Missing)
+                    }
+                }
+            }
+            Target::Nothing => Sight::Nothing,
+        })
+    }
+
+    /// What a call needs besides what was decided.
+    async fn prepare<K: LinuxKind>(
+        &self,
+        object: &K,
+        machine: &Machine,
+        plan: &Plan,
+        sights: &Sights,
+    ) -> Result<Prepared, Problem> {
+        let mut prepared = Prepared {
+            payload: Payload {
+                name: object.name_any(),
+                wanted: machine.wanted.as_ref().ok().cloned(),
+                tags: vec![
+                    TAG.to_owned(),
+                    machine_tag(&machine.holder.uid),
+                    format!("{}={}", K::TAG, object.name_any()),
+                ],
+                keys: Vec::new(),
+                user_data: None,
+            },
+            config_hash: None,
+        };
+        // Scaleway puts keys on servers only when they are made or installed.
+        if matches!(plan.call, Call::Create | Call::Tag | Call::Install | Call::Wipe)
+            && let Some(keys) = &self.parts.services.keys
+        {
+            let key = keys.ensure(&key_group(object)).await?;
+            prepared.payload.keys = key.id.into_iter().collect();
+        }
+        if plan.call == Call::GiveUserData
+            && let (Target::Server(server), Some(identities)) = (&plan.target, &self.parts.services.identities)
+        {
+            let network = match &sights.network {
+                Some(NetworkSight::Found(id)) => Some(id),
+                _ => None,
+            };
+            let mut attachments = sights.attachments.iter().flatten();
+            let attachment = attachments.find(|it| Some(&it.network) == network);
+            let subject = For {
+                holder: &machine.holder,
+                zone: &machine.zone,
+                server,
+                attachment,
+            };
+            let scripts = &self.parts.scripts;
+            let rendered = scripts
+                .script(&self.client, &**identities, object, &subject, Form::CloudInit)
+                .await?;
+            prepared.payload.user_data = Some(Scripts::user_data(&rendered));
+            prepared.config_hash = Some(rendered.config_hash);
+        }
+        Ok(prepared)
+    }
+
+    async fn not_ready<K: LinuxKind>(&self, object: &K, problem: Problem) -> Result<Outcome, Error> {
+        let mut draft = Draft::start(object);
+        let deleting = object.meta().deletion_timestamp.is_some();
+        let concern = if deleting { types::DELETING } else { types::PROVISIONED };
+        if !deleting {
+            draft.status.phase = Some(match draft.status.server_id {
+                Some(_) => Phase::Provisioning,
+                None => Phase::Pending,
+            });
+        }
+        draft.condition(
+            Condition::new(concern, false, problem.reason)
+                .message(problem.message)
+                .severity(Severity::Warning),
+        );
+        self.write_draft(object, draft).await?;
+        Ok(Outcome::After(problem.retry.min(self.parts.slowest_retry)))
+    }
+
+    /// Whether another server may be ordered; else a sentence.
+    async fn afford(&self, machine: &Machine) -> Result<(), String> {
+        let Ok(wanted) = &machine.wanted else { return Ok(()) };
+        self.parts
+            .budget
+            .check(&self.parts.cloud, &self.parts.zones, &machine.zone, wanted)
+            .await
+    }
+
+    /// Writes what became of an attempt, unless another attempt is stored by now.
+    async fn settle<K: LinuxKind>(
+        &self,
+        live: &K,
+        attempt: &str,
+        ending: &Ending,
+        prepared: &Prepared,
+    ) -> Result<(), Error> {
+        let mut live = live.clone();
+        loop {
+            let stored = live.status().intent;
+            let stored = stored.and_then(|intent| Journal::try_from(&intent).ok());
+            if stored
+                .and_then(|journal| journal.attempt)
+                .is_none_or(|stored| stored.id != attempt)
+            {
+                return Ok(());
+            }
+            let mut draft = Draft::start(&live);
+            draft.journal(ending.journal.as_ref());
+            if let Some(done) = &ending.done {
+                note(&mut draft, done, prepared);
+            }
+            match self.write_draft(&live, draft).await {
+                Err(error) if error.is_conflict() => match self.live(&live).await? {
+                    Some(newer) => live = newer,
+                    None => return Ok(()),
+                },
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    async fn tell_done<K: LinuxKind>(&self, object: &K, ending: &Ending) {
+        let Some(Done { call, server }) = &ending.done else {
+            return;
+        };
+        let id = server.as_ref().map(ToString::to_string).unwrap_or_default();
+        match call {
+            Call::Create if K::PRODUCT == crate::linux::server::Product::Metal => {
+                self.good_news(object, events::ORDERED, format!("ordered server {id}"))
+                    .await;
+            }
+            Call::Create => {
+                self.good_news(object, events::CREATED, format!("created server {id}"))
+                    .await;
+            }
+            Call::Tag => {
+                self.good_news(object, events::CREATED, format!("took server {id}"))
+                    .await;
+            }
+            Call::Install => {
+                let note = "its operating system is being installed".to_owned();
+                self.good_news(object, events::INSTALLING, note).await;
+            }
+            Call::Delete => {
+                self.good_news(object, events::DELETED, "the server is deleted".to_owned())
+                    .await;
+            }
+            Call::Untag => {
+                let note = "the server was wiped and is free again".to_owned();
+                self.good_news(object, events::DELETED, note).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a call that ended well leaves in the status.
+fn note(draft: &mut Draft, done: &Done, prepared: &Prepared) {
+    draft.step(done.call.step(), StepState::Succeeded, None);
+    match done.call {
+        Call::Create | Call::Tag => {
+            draft.status.server_id = done.server.as_ref().map(ToString::to_string);
+        }
+        Call::GiveUserData => draft.status.kubelet_config_hash.clone_from(&prepared.config_hash),
+        _ => {}
+    }
+}

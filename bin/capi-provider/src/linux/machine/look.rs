@@ -1,0 +1,180 @@
+//! What a decision asks to be read.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use russet_api::conditions::reasons;
+use russet_api::values::ServerId;
+use russet_controller::Outcome;
+use russet_scaleway::{Error as ScalewayError, Kind};
+
+use super::view::key;
+use super::{Context, Error};
+use crate::claims::Claims;
+use crate::linux::decide::{Machine, Need};
+use crate::linux::kind::LinuxKind;
+use crate::linux::script::For;
+use crate::linux::server::{Attachment, Server};
+use crate::linux::situation::{Situation, SpecProblem};
+use crate::linux::wanted::{Catalog, NetworkSight};
+
+/// The poll wakes whoever waits for it; this is for the case that it does not.
+const POLL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was read for one decision.
+#[derive(Debug, Default)]
+pub(super) struct Sights {
+    pub(super) claims: Option<Claims>,
+    pub(super) inventory: bool,
+    pub(super) mine: Option<Vec<Server>>,
+    pub(super) server: Option<(ServerId, Option<Box<Server>>)>,
+    pub(super) attachments: Option<Vec<Attachment>>,
+    pub(super) network: Option<NetworkSight>,
+    pub(super) catalog: Option<Catalog>,
+    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
+    pub(super) private_address: Option<Option<IpAddr>>,
+    pub(super) config_hash: Option<String>,
+}
+
+pub(super) enum Looked {
+    /// Ask again.
+    Seen,
+    /// It comes later, and the machine is woken.
+    Wait(Outcome),
+    /// There is nothing to see.
+    Rest(Situation),
+}
+
+impl Context {
+    pub(super) async fn look<K: LinuxKind>(
+        &self,
+        object: &K,
+        machine: &Machine,
+        need: Need,
+        sights: &mut Sights,
+    ) -> Result<Looked, Error> {
+        let read = match need {
+            Need::Claims => {
+                let live = self.parts.claims.live().await;
+                sights.claims = Some(live.map_err(Error::kube("list the claims"))?);
+                Ok(())
+            }
+            Need::Inventory => {
+                let zone = self.parts.zones.ask(&machine.zone);
+                let (known, error) = {
+                    let state = zone.read();
+                    (state.inventory().is_some(), state.error().cloned())
+                };
+                if !known {
+                    self.parts.zones.wait(&machine.zone, &key(object));
+                    return Ok(match error {
+                        Some(error) => Looked::Rest(trouble(machine, error)),
+                        None => Looked::Wait(Outcome::After(POLL_PATIENCE)),
+                    });
+                }
+                sights.inventory = true;
+                Ok(())
+            }
+            Need::ConfigHash => return self.look_at_hash(object, machine, sights).await,
+            need => self.look_at_scaleway(machine, need, sights).await,
+        };
+        Ok(match read {
+            Ok(()) => Looked::Seen,
+            Err(error) => Looked::Rest(trouble(machine, error)),
+        })
+    }
+
+    async fn look_at_scaleway(&self, machine: &Machine, need: Need, sights: &mut Sights) -> Result<(), ScalewayError> {
+        let (cloud, zone) = (&self.parts.cloud, &machine.zone);
+        let wanted = machine.wanted.as_ref().ok();
+        match need {
+            Need::Mine => sights.mine = Some(cloud.mine(zone, &machine.holder.uid).await?),
+            Need::Server(id) => {
+                let found = cloud.see(zone, &id).await?;
+                if let Some(server) = &found {
+                    self.parts.zones.observe(zone, server);
+                }
+                sights.server = Some((id, found.map(Box::new)));
+            }
+            Need::Attachments(id) => sights.attachments = Some(cloud.attachments(zone, &id).await?),
+            Need::Network => {
+                let network = wanted.and_then(|wanted| wanted.network.as_ref());
+                sights.network = Some(match network {
+                    Some(network) => cloud.network(zone, network).await?,
+                    None => NetworkSight::Missing,
+                });
+            }
+            Need::Catalog => {
+                if let Some(wanted) = wanted {
+                    sights.catalog = Some(cloud.catalog(zone, wanted).await?);
+                }
+            }
+            Need::PrivateAddress(id, network) => {
+                sights.private_address = Some(cloud.private_address(zone, &id, &network).await?);
+            }
+            Need::Claims | Need::Inventory | Need::ConfigHash => {}
+        }
+        Ok(())
+    }
+
+    /// Costs nothing but a rendering.
+    async fn look_at_hash<K: LinuxKind>(
+        &self,
+        object: &K,
+        machine: &Machine,
+        sights: &mut Sights,
+    ) -> Result<Looked, Error> {
+        let status = object.status();
+        let attachment = super::joining::known_attachment(&status);
+        let (Some(identities), Some(server)) = (&self.parts.services.identities, &machine.server) else {
+            // Without identities nothing was ever rendered.
+            sights.config_hash.clone_from(&status.kubelet_config_hash);
+            if sights.config_hash.is_none() {
+                return Ok(Looked::Rest(Situation::Serving { ready: true }));
+            }
+            return Ok(Looked::Seen);
+        };
+        let subject = For {
+            holder: &machine.holder,
+            zone: &machine.zone,
+            server,
+            attachment: attachment.as_ref(),
+        };
+        let hash = self
+            .parts
+            .scripts
+            .config_hash(&self.client, &**identities, object, &subject)
+            .await;
+        Ok(match hash {
+            Ok(hash) => {
+                sights.config_hash = Some(hash);
+                Looked::Seen
+            }
+            // A node that serves goes on serving; that its configuration cannot be compared now is no news about it.
+            Err(problem) => {
+                tracing::warn!(%problem, "the configuration of a node cannot be compared now");
+                let ready = matches!(machine.node, crate::linux::decide::Node::Joined { ready: true, .. });
+                Looked::Rest(Situation::Serving { ready })
+            }
+        })
+    }
+}
+
+/// What an error of Scaleway's means for a machine. A zone nobody knows is answered as something that does not exist.
+fn trouble(machine: &Machine, error: ScalewayError) -> Situation {
+    let unknown_zone = matches!(error.kind, Kind::NotFound { .. })
+        && error.endpoint.contains(".list_")
+        && machine.server.is_none()
+        && machine.provider_server.is_none();
+    if unknown_zone {
+        return Situation::Spec(SpecProblem::Zone {
+            why: format!(
+                "{} knows no zone {} ({}: {error})",
+                error.endpoint,
+                machine.zone,
+                reasons::linux::INVALID_ZONE
+            ),
+        });
+    }
+    Situation::Scaleway(Box::new(error))
+}

@@ -1,0 +1,254 @@
+//! `ScalewayElasticMetalMachine`: ordered and deleted, or taken, wiped and freed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use russet_api::ScalewayElasticMetalMachine as Metal;
+use russet_capi_provider::bootstrap::Failed;
+use russet_capi_provider::linux::hosts::{Hosts, Login, Told};
+use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_sim_scaleway::{Deed, Handle, NewMetals, Power};
+use russet_telemetry::Secret;
+use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::support::{Boots, is_ready, message, provider, provider_id, reason, sim, until};
+use crate::fleet::Fleet;
+use crate::harness::{cluster, identity};
+use crate::joiner::join;
+
+const KIND: &str = "ScalewayElasticMetalMachine";
+
+/// Emulated servers that let the provider in, as far as the emulator's rows say: the SSH client itself is proven where it lives.
+struct Doors {
+    handle: Handle,
+    client: Client,
+    failures: AtomicUsize,
+}
+
+impl Doors {
+    fn new(handle: &Handle, client: Client, failures: usize) -> Arc<Self> {
+        Arc::new(Self {
+            handle: handle.clone(),
+            client,
+            failures: AtomicUsize::new(failures),
+        })
+    }
+}
+
+fn failed(step: &str, message: &str) -> Failed {
+    Failed {
+        step: step.to_owned(),
+        message: message.to_owned(),
+        fingerprint: Some("SHA256:abc".to_owned()),
+    }
+}
+
+impl Hosts for Doors {
+    fn run(&self, login: Login, script: Secret<String>) -> BoxFuture<'static, Result<String, Failed>> {
+        let rows = self.handle.boxes();
+        let client = self.client.clone();
+        let fails = self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok();
+        async move {
+            let row = rows.into_iter().find(|row| row.public_ip == Some(login.address));
+            let row = row.ok_or_else(|| failed("connect", "nobody is there"))?;
+            let knows = row.power == Power::On && row.ssh_user == login.user;
+            if !knows || !script.expose().contains("tuist-join") {
+                return Err(failed("connect", "it lets nobody in"));
+            }
+            if fails {
+                return Err(failed(
+                    "containerd",
+                    "the script failed; the end of its output:\nE: no space left",
+                ));
+            }
+            // A server that was there before has a name of its own; the Node gets the machine's.
+            let name = script.expose().split("--hostname-override=").nth(1).unwrap_or_default();
+            let name = name
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                .next()
+                .unwrap_or_default();
+            let joined = join(client, name, &provider_id(&row), &BTreeMap::new()).await;
+            joined.map_err(|error| failed("joined", &error.to_string()))?;
+            Ok("SHA256:abc".to_owned())
+        }
+        .boxed()
+    }
+
+    fn ask(&self, _: Login) -> BoxFuture<'static, Result<Told, Failed>> {
+        async {
+            Ok(Told {
+                report: None,
+                pin: "SHA256:abc".to_owned(),
+            })
+        }
+        .boxed()
+    }
+}
+
+fn spec(more: &serde_json::Value) -> serde_json::Value {
+    let mut spec = json!({
+        "fleetName": "kura", "privateNetworkName": "tuist-runner-cache", "privateNetworkCIDR": "172.16.0.0/22",
+    });
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+#[tokio::test]
+async fn a_server_is_ordered_joins_by_its_own_script_and_is_deleted() -> Result<()> {
+    let sandbox = cluster().await?.sandbox("ordered").await?;
+    let who = identity(&sandbox).await?;
+    let sim = sim().await?;
+    let client = sandbox.client().await?;
+    let boots = Boots::of(sim.handle(), client.clone());
+    let provider = provider(&sandbox, &who, &sim, None, &[]).await?;
+    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({}))).await?;
+    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
+    let machine = &found[0];
+    let row = sim.handle().boxes().pop().unwrap();
+    assert_eq!(machine.spec.provider_id, Some(provider_id(&row)));
+    let leg = row.private.clone().unwrap();
+    let status = machine.status.clone().unwrap();
+    assert_eq!(
+        status.private_network_vlan,
+        leg.vlan.and_then(|vlan| i32::try_from(vlan).ok())
+    );
+    let node = fleet.nodes().get(&machine.name_any()).await?;
+    let address = leg.address.split('/').next().unwrap();
+    assert_eq!(
+        node.labels().get("tuist.dev/pn-ipv4").map(String::as_str),
+        Some(address)
+    );
+    assert!(row.user_data.is_none(), "the script with the token is gone");
+    assert_eq!(sim.handle().calls("POST", "/baremetal/v1/zones/*/servers"), 1);
+    assert_eq!(sim.handle().calls("POST", "/baremetal/v1/zones/*/servers/*/install"), 1);
+
+    fleet.scale(0).await?;
+    until::<Metal>(&client, &fleet.namespace, "the machine to be gone", 0, |_| true).await?;
+    wait::until("the bill to stop", PATIENCE, || async {
+        let running: Vec<String> = sim.handle().bill().running().map(ToString::to_string).collect();
+        Ok(if running.is_empty() {
+            Look::Done(())
+        } else {
+            Look::not_yet(running)
+        })
+    })
+    .await?;
+    assert!(fleet.nodes().get_opt(&machine.name_any()).await?.is_none());
+    let refused = cluster().await?.audit()?.denials(&who.username)?;
+    assert!(refused.is_empty(), "the chart's rights suffice: {refused:?}");
+    drop(boots);
+    provider.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_is_taken_set_up_over_ssh_wiped_and_freed() -> Result<()> {
+    let sandbox = cluster().await?.sandbox("adopted").await?;
+    let who = identity(&sandbox).await?;
+    let sim = sim().await?;
+    let client = sandbox.client().await?;
+    sim.handle().perform(Deed::AddMetals(NewMetals {
+        name: "tuist-kura-em-1".into(),
+        tags: vec!["rack-7".into()],
+        ..NewMetals::default()
+    }))?;
+    // One that fits in everything but its name is not looked at.
+    sim.handle().perform(Deed::AddMetals(NewMetals {
+        name: "database".into(),
+        ..NewMetals::default()
+    }))?;
+    let doors = Doors::new(sim.handle(), client.clone(), 1);
+    let provider = provider(&sandbox, &who, &sim, Some(doors), &[]).await?;
+    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({"adoptNamePrefix": "tuist-kura-em-"}))).await?;
+
+    // The script fails once; what people see names the step and the end of its output.
+    until::<Metal>(
+        &client,
+        &fleet.namespace,
+        "the machine to say what failed",
+        1,
+        |machine| {
+            let attempts = machine.status.as_ref().and_then(|status| status.bootstrap_attempts);
+            attempts == Some(1) || is_ready(machine)
+        },
+    )
+    .await?;
+    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
+    let machine = &found[0];
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &fleet.namespace);
+    let held = leases.list(&ListParams::default()).await?.items;
+    assert_eq!(held.len(), 1, "one claim: {held:?}");
+    assert_eq!(
+        sim.handle().calls("POST", "/baremetal/v1/zones/*/servers"),
+        0,
+        "nothing was ordered"
+    );
+
+    fleet.scale(0).await?;
+    until::<Metal>(&client, &fleet.namespace, "the machine to be gone", 0, |_| true).await?;
+    let metals = sim.handle().metals();
+    let freed = metals.iter().find(|it| it["name"] == "tuist-kura-em-1").unwrap();
+    assert_eq!(freed["tags"], json!(["rack-7"]), "it is free, with the tags it had");
+    assert_eq!(freed["install"]["status"], "completed");
+    let row = sim
+        .handle()
+        .boxes()
+        .into_iter()
+        .find(|row| row.name == "tuist-kura-em-1")
+        .unwrap();
+    assert!((2..=3).contains(&row.generation), "it was wiped");
+    let other = sim
+        .handle()
+        .boxes()
+        .into_iter()
+        .find(|row| row.name == "database")
+        .unwrap();
+    assert_eq!(other.generation, 1, "and nothing else was");
+    let left = leases.list(&ListParams::default()).await?.items;
+    assert!(left.is_empty(), "{left:?}");
+    assert!(fleet.nodes().get_opt(&machine.name_any()).await?.is_none());
+    provider.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_server_is_taken_that_does_not_fit_and_why_is_said() -> Result<()> {
+    let sandbox = cluster().await?.sandbox("unfit").await?;
+    let who = identity(&sandbox).await?;
+    let sim = sim().await?;
+    let client = sandbox.client().await?;
+    sim.handle().perform(Deed::AddMetals(NewMetals {
+        name: "tuist-kura-em-1".into(),
+        os: "debian_bookworm".into(),
+        ..NewMetals::default()
+    }))?;
+    let doors = Doors::new(sim.handle(), client.clone(), 0);
+    let provider = provider(&sandbox, &who, &sim, Some(doors), &[]).await?;
+    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({"adoptNamePrefix": "tuist-kura-em-"}))).await?;
+    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to say so", 1, |machine| {
+        reason(machine, "Ready") == "NoAdoptableServer"
+    })
+    .await?;
+    let said = message(&found[0], "Provisioned");
+    assert!(said.contains("1 with another operating system"), "{said}");
+    // It heals as soon as there is one.
+    sim.handle().perform(Deed::AddMetals(NewMetals {
+        name: "tuist-kura-em-2".into(),
+        ..NewMetals::default()
+    }))?;
+    until::<Metal>(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
+    provider.stop().await?;
+    Ok(())
+}

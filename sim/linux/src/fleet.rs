@@ -1,0 +1,253 @@
+//! All Linux servers of one emulated Scaleway.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use russet_cluster::node::{self, Network};
+use russet_parts::{Manifest, Tools};
+use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory};
+use tokio::sync::{Mutex, watch};
+
+use crate::error::Error;
+use crate::fault::{Fault, Faults};
+use crate::image::{Image, TREE};
+use crate::row::{Power, Row};
+use crate::server::{self, Server, Site, State};
+
+/// The programs real servers need, by the names of `russet-parts`.
+pub fn tools() -> Vec<&'static str> {
+    node::TOOLS.into_iter().chain([TREE]).collect()
+}
+
+/// What nodes run: the one version of Kubernetes there is.
+pub(crate) fn kubernetes_version() -> String {
+    let manifest = Manifest::embedded();
+    manifest
+        .tool("kubelet")
+        .map(|(part, _)| part.version.clone())
+        .unwrap_or_default()
+}
+
+/// How to make real servers.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where disks are; those of an earlier run are used again.
+    pub state: PathBuf,
+    /// `sim-linux`, which is also what runs inside of servers.
+    pub program: PathBuf,
+    /// At least [`tools`].
+    pub tools: Tools,
+    /// What servers are plugged into. Their public addresses must be of its range of nodes.
+    pub network: Network,
+    /// A kubeconfig with which kube-proxy runs beside each kubelet; none: there is no kube-proxy.
+    pub proxy_kubeconfig: Option<PathBuf>,
+    /// Archives of container images that nodes have besides `pause` and `busybox`.
+    pub images: Vec<PathBuf>,
+}
+
+/// The servers, made and unmade as Scaleway says. Cheap to clone; when the last clone is dropped, all power is cut.
+#[derive(Debug, Clone)]
+pub struct Fleet(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    site: Option<Arc<Site>>,
+    servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
+    /// Also of servers that are not there yet.
+    faults: Mutex<BTreeMap<String, Faults>>,
+}
+
+impl Fleet {
+    /// A fleet without servers. Needs root.
+    pub async fn new(options: Options) -> Result<Self, Error> {
+        node::check()?;
+        std::fs::create_dir_all(&options.state).map_err(Error::io("make a folder", &options.state))?;
+        let state = options
+            .state
+            .canonicalize()
+            .map_err(Error::io("find a folder", &options.state))?;
+        let program = options
+            .program
+            .canonicalize()
+            .map_err(Error::io("find sim-linux", &options.program))?;
+        let image = Image::prepare(&state, &options.tools, &options.images).await?;
+        Ok(Self::with(Some(Arc::new(Site {
+            state,
+            program,
+            network: options.network,
+            image,
+            kubernetes: kubernetes_version(),
+            proxy_kubeconfig: options.proxy_kubeconfig,
+        }))))
+    }
+
+    /// A fleet without servers, for those who are not root. Its servers are no machines: user data with a join program makes
+    /// a Node that is kept alive, has the label `sim.russet.dev/synthetic` and runs no Pods.
+    pub fn synthetic() -> Self {
+        // The first of a process wins; another one was chosen on purpose.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self::with(None)
+    }
+
+    fn with(site: Option<Arc<Site>>) -> Self {
+        Self(Arc::new(Inner {
+            site,
+            servers: Mutex::default(),
+            faults: Mutex::default(),
+        }))
+    }
+
+    /// Brings a server into the state of its row. The same row twice is one row.
+    pub async fn apply(&self, row: Row) {
+        let slot = self.slot(&row).await;
+        let mut server = slot.lock().await;
+        server.faults = self.faults_of(&row.server_id).await;
+        if server.row.generation != row.generation {
+            server.forget().await;
+        }
+        let (before, after) = ((server.row.power, server.row.boots), (row.power, row.boots));
+        let is_new = !server.is_known();
+        let restarted = before.1 != after.1 || before.0 == Power::Off;
+        match row.power {
+            Power::Off => {
+                server.update(row).await;
+                server.switch_off().await;
+            }
+            Power::On if server.is_on() && before.1 != after.1 => {
+                server.switch_off().await;
+                server.update(row).await;
+                server.switch_on().await;
+            }
+            Power::On => {
+                server.update(row).await;
+                // One that switched itself off stays off until somebody starts it.
+                if is_new || restarted {
+                    server.switch_on().await;
+                }
+            }
+        }
+    }
+
+    async fn slot(&self, row: &Row) -> Arc<Mutex<Server>> {
+        let mut servers = self.0.servers.lock().await;
+        if let Some(slot) = servers.get(&row.server_id) {
+            return Arc::clone(slot);
+        }
+        let server = Server::new(self.0.site.clone(), row.clone());
+        let asked = server.asked();
+        let slot = Arc::new(Mutex::new(server));
+        tokio::spawn(heed(Arc::downgrade(&slot), asked));
+        servers.insert(row.server_id.clone(), Arc::clone(&slot));
+        slot
+    }
+
+    /// The server belongs to nobody any more: nothing of it stays.
+    pub async fn remove(&self, id: &str) {
+        let removed = self.0.servers.lock().await.remove(id);
+        if let Some(slot) = removed {
+            slot.lock().await.forget().await;
+        }
+    }
+
+    /// Removes servers that are not among these.
+    pub(crate) async fn keep_only(&self, present: impl Fn(&str) -> bool) {
+        let gone: Vec<String> = {
+            let servers = self.0.servers.lock().await;
+            servers.keys().filter(|id| !present(id)).cloned().collect()
+        };
+        for id in gone {
+            self.remove(&id).await;
+        }
+    }
+
+    async fn server(&self, id: &str) -> Result<Arc<Mutex<Server>>, Error> {
+        let servers = self.0.servers.lock().await;
+        servers
+            .get(id)
+            .cloned()
+            .ok_or_else(|| Error::Unknown { id: id.to_owned() })
+    }
+
+    async fn faults_of(&self, id: &str) -> Faults {
+        self.0.faults.lock().await.get(id).cloned().unwrap_or_default()
+    }
+
+    /// How far a server is, and what becomes of it.
+    pub async fn watch(&self, id: &str) -> Result<watch::Receiver<State>, Error> {
+        Ok(self.server(id).await?.lock().await.state())
+    }
+
+    /// Runs a program on a server as root, and returns what it printed.
+    pub async fn run(&self, id: &str, program: &str, args: &[&str]) -> Result<String, Error> {
+        let slot = self.server(id).await?;
+        let server = slot.lock().await;
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        server.run(program, &args).await
+    }
+
+    /// Lets something go wrong from the server's next boot on; the server need not be there yet.
+    pub async fn fault(&self, id: &str, fault: Fault) -> Result<(), Error> {
+        self.0.faults.lock().await.entry(id.to_owned()).or_default().add(fault)
+    }
+
+    /// From its next boot on nothing goes wrong any more.
+    pub async fn clear_faults(&self, id: &str) {
+        self.0.faults.lock().await.remove(id);
+    }
+
+    /// Cuts the power without Scaleway knowing, as a server that hangs.
+    pub async fn cut_power(&self, id: &str) -> Result<(), Error> {
+        self.server(id).await?.lock().await.switch_off().await;
+        Ok(())
+    }
+
+    /// Gives the power back.
+    pub async fn restore_power(&self, id: &str) -> Result<(), Error> {
+        let slot = self.server(id).await?;
+        let mut server = slot.lock().await;
+        server.faults = self.faults_of(id).await;
+        server.switch_on().await;
+        Ok(())
+    }
+
+    /// Off and on again.
+    pub async fn reboot(&self, id: &str) -> Result<(), Error> {
+        self.cut_power(id).await?;
+        self.restore_power(id).await
+    }
+
+    /// Process 1 of a server that is on, as this machine sees it, and the name of its cgroup: for those who want to see
+    /// that nothing stays.
+    pub async fn traces(&self, id: &str) -> Result<(Option<u32>, String), Error> {
+        let slot = self.server(id).await?;
+        let server = slot.lock().await;
+        Ok((server.pid(), server.cgroup()?))
+    }
+}
+
+impl BoxFactory for Fleet {
+    async fn changed(&self, event: &BoxEvent) {
+        match event.change {
+            BoxChange::Added | BoxChange::Changed => self.apply(Row::from(&event.row)).await,
+            BoxChange::Gone => self.remove(event.row.server_id.as_str()).await,
+        }
+    }
+}
+
+/// Does what a server asks for itself.
+async fn heed(slot: Weak<Mutex<Server>>, mut asked: watch::Receiver<Option<server::Power>>) {
+    while asked.changed().await.is_ok() {
+        let Some(power) = *asked.borrow_and_update() else {
+            continue;
+        };
+        let Some(slot) = slot.upgrade() else {
+            return;
+        };
+        let mut server = slot.lock().await;
+        server.switch_off().await;
+        if power == server::Power::Reboot {
+            server.switch_on().await;
+        }
+    }
+}

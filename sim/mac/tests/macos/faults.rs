@@ -1,0 +1,186 @@
+//! What goes wrong on request.
+
+use crate::harness::{Client, PATIENCE, SECOND, World, until};
+use russet_sim_mac::macos::serve_control;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_full_disk_breaks_an_upload_and_room_heals_it() {
+    let world = World::made(1, |options| options.memory_disks = Some(64 << 20)).await;
+    let (mac, client) = (world.mac().await, world.login().await);
+    client.ok("echo before > ~/before").await;
+    mac.leave_on_disk(Some(1 << 20)).unwrap();
+    let ran = client.feed("cat > ~/upload", &vec![b'x'; 4 << 20]).await;
+    assert!(
+        ran.err.contains("No space left on device") && ran.code == Some(1),
+        "{ran:?}"
+    );
+    mac.leave_on_disk(None).unwrap();
+    client.feed("cat > ~/upload", &vec![b'x'; 4 << 20]).await.ok();
+    mac.reboot().await;
+    let client = world.login().await;
+    assert_eq!(
+        client
+            .ok("cat ~/before; wc -c < ~/upload")
+            .await
+            .split_whitespace()
+            .collect::<Vec<_>>(),
+        ["before", "4194304"]
+    );
+}
+
+#[tokio::test]
+async fn a_disk_that_is_a_folder_cannot_be_full_and_says_so() {
+    let world = World::with(1).await;
+    let refused = world.mac().await.leave_on_disk(Some(1)).unwrap_err();
+    assert!(refused.to_string().contains("--memory-disks"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_job_that_is_booted_out_may_never_drain() {
+    let world = World::with(1).await;
+    let (mac, client) = (world.mac().await, world.login().await);
+    client.free_sudo(&world.host(1)).await;
+    let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>x</string><key>ProgramArguments</key><array><string>/bin/sleep</string>\
+                 <string>100000</string></array><key>RunAtLoad</key><true/></dict></plist>";
+    client
+        .feed("sudo tee /Library/LaunchDaemons/x.plist >/dev/null", plist.as_bytes())
+        .await
+        .ok();
+    client
+        .ok("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
+        .await;
+    until("it runs", || async { mac.daemon_pid("x").is_some() }).await;
+    mac.set_faults(|faults| faults.bootout_never_ends = true);
+    client.ok("sudo launchctl bootout system/x").await;
+    // Longer than SIGTERM, SIGKILL and the rest would take.
+    tokio::time::sleep(SECOND * 10).await;
+    assert!(
+        client
+            .ok("launchctl print system/x")
+            .await
+            .contains("state = SIGKILLed")
+    );
+    assert_eq!(
+        client
+            .run("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
+            .await
+            .code,
+        Some(5)
+    );
+}
+
+#[tokio::test]
+async fn the_clock_can_be_wrong() {
+    let world = World::with(1).await;
+    let client = world.login().await;
+    world
+        .mac()
+        .await
+        .set_faults(|faults| faults.clock_skew_seconds = 86_400 * 365);
+    let told: i64 = client.ok("date +%s").await.trim().parse().unwrap();
+    let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    assert!(told - now > 86_400 * 364, "{told} {now}");
+}
+
+#[tokio::test]
+async fn sshd_that_launchd_forgot_listens_no_more() {
+    let world = World::with(1).await;
+    let (client, host) = (world.login().await, world.host(1));
+    client.free_sudo(&host).await;
+    client.ok("sudo launchctl bootout system/com.openssh.sshd").await;
+    until("the port is closed", || async {
+        tokio::net::TcpStream::connect((host.address, host.ssh_port))
+            .await
+            .is_err()
+    })
+    .await;
+    client
+        .ok("sudo launchctl bootstrap system /System/Library/LaunchDaemons/ssh.plist")
+        .await;
+    until("the port is open", || async { Client::connect(&host).await.is_ok() }).await;
+}
+
+#[tokio::test]
+async fn faults_are_set_over_http_and_an_unknown_one_is_refused() {
+    let world = World::with(1).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/_sim/macs", listener.local_addr().unwrap());
+    let serving = tokio::spawn(serve_control(listener, world.macs.clone()));
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let all: Vec<Value> = http.get(&url).send().await.unwrap().json().await.unwrap();
+    assert_eq!(all.len(), 1);
+    let name = all[0]["name"].as_str().unwrap();
+    let patch = |body: Value| http.patch(format!("{url}/{name}/faults")).json(&body).send();
+    let answer = patch(json!({"ssh": {"drop_after": 5}, "clock_skew_seconds": 7}))
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(world.mac().await.faults().clock_skew_seconds, 7);
+    assert_eq!(patch(json!({"nonsense": true})).await.unwrap().status(), 400);
+    assert!(Client::login(&world.host(1)).await.is_err());
+    patch(json!({"ssh": "none"})).await.unwrap();
+    world.login().await.ok("true").await;
+    let calls: Vec<Value> = http
+        .get(format!("{url}/{name}/calls"))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert!(
+        calls
+            .iter()
+            .any(|call| call["tool"] == "ssh" && call["args"] == json!(["true"])),
+        "{calls:?}"
+    );
+    serving.abort();
+}
+
+/// Everything at once on two cores: a hundred Macs, each with a namespace of its own, answer in one process.
+#[tokio::test]
+async fn a_hundred_macs_answer_at_once() {
+    let world = World::with(100).await;
+    let clients = futures::future::join_all((1..=100).map(|number| {
+        let host = world.host(number);
+        async move {
+            let client = Client::login(&host).await.unwrap();
+            (host.name.clone(), client.ok("scutil --get ComputerName").await)
+        }
+    }));
+    let answers = tokio::time::timeout(PATIENCE * 4, clients).await.unwrap();
+    for (name, answer) in answers {
+        assert_eq!(answer.trim(), name);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_mac_outlives_the_emulator() {
+    let world = World::with(1).await;
+    let client = world.login().await;
+    client.ok("(sleep 424242 </dev/null >/dev/null 2>&1 &); true").await;
+    until("it runs", || async { runs("424242") }).await;
+    drop(client);
+    drop(world);
+    until("it is gone", || async { !runs("424242") }).await;
+}
+
+fn runs(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.into_iter().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn slow_commands_are_slow() {
+    let world = World::with(1).await;
+    let client = world.login().await;
+    world.mac().await.set_faults(|faults| faults.slow_milliseconds = 300);
+    let began = tokio::time::Instant::now();
+    client.ok("true").await;
+    assert!(began.elapsed() >= Duration::from_millis(300));
+}

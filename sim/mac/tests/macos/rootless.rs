@@ -1,0 +1,97 @@
+//! The emulator without root, as a program of its own: the kernel knows one user then, and who is who is told by the emulator.
+
+use crate::harness::{Client, until, zsh};
+use russet_sim_scaleway::{AddressPlan, Factor, Minis, Sim};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::process::{Child, Command, Stdio};
+use tokio::net::TcpListener;
+
+/// A user that owns nothing here.
+const NOBODY: u32 = 65_534;
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// As nobody where this test runs as root, else as whoever runs it.
+fn without_root(program: &str) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    let id = NOBODY.to_string();
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--", program]);
+    command
+}
+
+#[tokio::test]
+async fn without_root_commands_sudo_and_launchd_work_the_same() {
+    let possible = without_root("unshare")
+        .args(["--user", "--map-root-user", "true"])
+        .status();
+    if !possible.is_ok_and(|status| status.success()) {
+        // Some systems give namespaces to root only; there an emulator without root says so and ends.
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let shell = dir.path().join("zsh");
+    std::fs::copy(zsh().await, &shell).unwrap();
+    let disks = dir.path().join("macs");
+    std::fs::create_dir(&disks).unwrap();
+    if rustix::process::geteuid().is_root() {
+        chown(&disks, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let port = TcpListener::bind("127.77.255.254:0").await.unwrap();
+    let options = russet_sim_scaleway::Options {
+        clock_factor: Factor::MANUAL,
+        addresses: AddressPlan::LoopbackEach {
+            ssh_port: port.local_addr().unwrap().port(),
+        },
+        ..russet_sim_scaleway::Options::default()
+    };
+    let sim = Sim::start(options).await.unwrap();
+    sim.handle()
+        .add_minis(Minis {
+            count: 1,
+            ..Minis::default()
+        })
+        .unwrap();
+    let host = sim.handle().host("tuist-pool").unwrap();
+    let emulator = without_root(env!("CARGO_BIN_EXE_sim-mac"))
+        .args(["--port", "0", "--scaleway", sim.url(), "--macos"])
+        .arg(&disks)
+        .arg("--zsh")
+        .arg(&shell)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _emulator = Running(emulator);
+    until("it answers", || async { Client::connect(&host).await.is_ok() }).await;
+    let client = Client::login(&host).await.unwrap();
+    assert_eq!(
+        client.ok("id -un; whoami; launchctl managername").await,
+        "m1\nm1\nBackground\n"
+    );
+    assert_eq!(client.run("sudo -n true").await.code, Some(1));
+    client.free_sudo(&host).await;
+    assert_eq!(client.ok("sudo id -un; sudo -u m1 id -un").await, "root\nm1\n");
+    let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>x</string><key>ProgramArguments</key><array>\
+                 <string>/bin/sleep</string><string>100000</string></array><key>KeepAlive</key><true/></dict></plist>";
+    client
+        .feed("sudo tee /Library/LaunchDaemons/x.plist >/dev/null", plist.as_bytes())
+        .await
+        .ok();
+    client
+        .ok("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
+        .await;
+    until("the daemon runs", || async {
+        client.ok("launchctl print system/x").await.contains("state = running")
+    })
+    .await;
+}
