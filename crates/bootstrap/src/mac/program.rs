@@ -42,7 +42,8 @@ pub(super) struct Survey {
 }
 
 fn functions(step: &Step, user: &str) -> String {
-    let mut text = format!("check_{}() {{\n", step.function());
+    // A step may want nothing, and bash wants a command.
+    let mut text = format!("check_{}() {{\n:\n", step.function());
     for resource in &step.resources {
         let _ = writeln!(text, "{} || return", resource.check(user));
     }

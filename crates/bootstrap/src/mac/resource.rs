@@ -139,6 +139,19 @@ impl Resource {
         }
     }
 
+    /// The file that is another one after a change.
+    pub(super) fn file(&self) -> Option<&str> {
+        match self {
+            Self::File { path, .. } | Self::Program { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Whether it has to be looked at again when this file is another one.
+    pub(super) fn follows(&self, file: &str) -> bool {
+        matches!(self, Self::Job { inputs, .. } if inputs.iter().any(|input| input == file))
+    }
+
     /// What it uploads.
     pub(super) fn artifact(&self) -> Option<&Artifact> {
         match self {

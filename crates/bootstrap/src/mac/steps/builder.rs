@@ -40,7 +40,7 @@ say 'packer has another code signature than when it was set up, so macOS asks fo
 exit "$HELD"
 "#;
 const SIGNATURE_CHANGE: &str = r#"
-mkdir -p "$STATE/installed" || exit 1
+folder "$STATE/installed" || exit 1
 codesign -dvvvv /opt/homebrew/bin/packer 2>&1 | awk -F= '$1 == "CDHash" { print $2 }' >"$STATE/installed/packer.cdhash"
 "#;
 
