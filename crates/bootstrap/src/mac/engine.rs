@@ -7,6 +7,7 @@ use russet_telemetry::Secret;
 
 use super::config::Host;
 use super::program::{self, Finding, Patience, Survey};
+use super::resource::Resource;
 use super::scrub::Scrubber;
 use super::step::Step;
 use super::steps::sudo;
@@ -140,7 +141,12 @@ impl<'a, R: Remote> Engine<'a, R> {
             host,
             steps,
             progress,
-            scrubber: Scrubber::new(host.secrets()),
+            scrubber: Scrubber::new(host.secrets()).and(
+                steps
+                    .iter()
+                    .flat_map(|step| &step.resources)
+                    .flat_map(Resource::private_lines),
+            ),
             patience: Patience::default(),
             report: Report::default(),
         }

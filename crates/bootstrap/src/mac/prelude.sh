@@ -42,9 +42,12 @@ file_ok() { # path mode owner sha
   [ ! -L "$1" ] && [ "$(sha "$1")" = "$4" ] && mode_ok "$1" "$2" "$3"
 }
 
-# Content in base64 on standard input. Whoever reads the path sees the old file or the new one, never a part or a wrong mode.
+# Content in base64 on standard input. Whoever reads the path sees the old file or the new one, never a part or a wrong mode. The
+# part is hidden: sshd reads every other file in its folder, and a half one would keep it from starting.
+part_of() { printf '%s/.%s.russet-part' "$(dirname "$1")" "${1##*/}"; }
 file_put() { # path mode owner sha
-  local part=$1.russet-part
+  local part
+  part=$(part_of "$1")
   folder "$(dirname "$1")" || return 1
   rm -f "$part"
   if ! base64 --decode >"$part"; then

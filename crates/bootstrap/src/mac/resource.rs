@@ -152,6 +152,16 @@ impl Resource {
         matches!(self, Self::Job { inputs, .. } if inputs.iter().any(|input| input == file))
     }
 
+    /// What a program has of a file that only its owner may read, line by line.
+    pub(super) fn private_lines(&self) -> Vec<String> {
+        match self {
+            Self::File { mode, content, .. } if mode.bits == "-rw-------" => {
+                base64(content).lines().map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// What it uploads.
     pub(super) fn artifact(&self) -> Option<&Artifact> {
         match self {

@@ -58,7 +58,7 @@ grep '^export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache$' /etc/zshenv >/dev/nu
 "#;
 const FOLDERS_CHANGE: &str = r#"
 dir_put /opt/tuist-build-cache drwxr-xr-x "$LOGIN:staff" && dir_put /opt/actions-runner drwxr-xr-x "$LOGIN:staff" || exit 1
-part=/etc/zshenv.russet-part
+part=$(part_of /etc/zshenv)
 others() { [ ! -f /etc/zshenv ] || awk '!/^export TUIST_MIX_BUILD_ROOT=/' /etc/zshenv; }
 others >"$part" && say 'export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache' >>"$part" &&
   own "$part" -rw-r--r-- root:wheel && mv -f "$part" /etc/zshenv && exit 0

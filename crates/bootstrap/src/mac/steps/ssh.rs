@@ -31,7 +31,7 @@ folder=/Users/$LOGIN/.ssh
 file=$folder/authorized_keys
 [ ! -L "$file" ] && [ ! -L "$folder" ] || { say "$file is a link; remove it" >&2; exit 1; }
 dir_ok "$folder" drwx------ "$LOGIN:staff" || dir_put "$folder" drwx------ "$LOGIN:staff" || exit 1
-part=$file.russet-part
+part=$(part_of "$file")
 theirs() {
   [ ! -f "$file" ] || awk '$0 == "# BEGIN russet" { mine = 1 } !mine { print } $0 == "# END russet" { mine = 0 }' "$file"
 }
