@@ -151,16 +151,12 @@ async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
         auth: Auth::Key(Secret::new(ed25519().to_openssh(LineEnding::LF).unwrap().to_string())),
         ..target.clone()
     };
-    assert!(matches!(
-        connect(&stranger, &limits).await.unwrap_err(),
-        Error::AuthRejected { .. }
-    ));
+    let error = connect(&stranger, &limits).await.unwrap_err();
+    assert!(matches!(error, Error::AuthRejected { .. }), "{error:?}");
     let reinstalled = Target {
         pin: Some(HostKeyPin::of(ed25519().public_key())),
         ..target
     };
-    assert!(matches!(
-        connect(&reinstalled, &limits).await.unwrap_err(),
-        Error::HostKeyChanged { .. }
-    ));
+    let error = connect(&reinstalled, &limits).await.unwrap_err();
+    assert!(matches!(error, Error::HostKeyChanged { .. }), "{error:?}");
 }
