@@ -10,17 +10,16 @@
 //!
 //! Needs root: ask [`can_run`] first.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::Client;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, PostParams};
 use russet_cluster::kubeconfig;
+use russet_cluster::local_path::{self, Orders};
 use russet_cluster::node::{self, Network};
 use russet_cluster::pki::Profile;
-use russet_cluster::process::{Restart, Spec};
+use russet_cluster::process::Restart;
 use russet_parts::Manifest;
 use russet_sim_linux::{Fleet as Servers, Options};
 use russet_sim_scaleway::Settings;
@@ -42,8 +41,12 @@ pub const STORAGE: &str = "local-path-storage";
 pub const PRIVATE_NETWORK: &str = "tuist-runner-cache";
 
 /// Whether such servers can run here; prints why not, since a test that quietly does nothing is worse than none.
-pub fn can_run() -> bool {
-    match node::check() {
+pub async fn can_run() -> bool {
+    let possible = match node::check() {
+        Ok(()) => russet_sim_linux::check_data().await.map_err(str::to_owned),
+        Err(reason) => Err(reason.to_string()),
+    };
+    match possible {
         Ok(()) => true,
         Err(reason) => {
             eprintln!("SKIPPED: {reason}");
@@ -161,8 +164,7 @@ impl Site {
         let dest = cluster.dir().join("local-path.kubeconfig");
         let control_plane = cluster.control_plane();
         kubeconfig::for_service_account(yard.client.clone(), control_plane, STORAGE, PROVISIONER, &dest).await?;
-        let provisioner = Provisioner::of_chart(&yard.client).await?;
-        provisioner.start(cluster, "local-path-provisioner", &dest).await?;
+        start_provisioner(cluster, local_path::NAME, dest).await?;
         Ok(user(STORAGE, PROVISIONER))
     }
 
@@ -185,51 +187,18 @@ impl Site {
     }
 }
 
-/// The real local-path provisioner, told what the Deployment of the chart tells it.
-#[derive(Debug, Clone)]
-pub struct Provisioner {
-    args: Vec<String>,
-    config: String,
-}
-
-impl Provisioner {
-    /// As the chart was installed.
-    pub async fn of_chart(client: &Client) -> Result<Self> {
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), STORAGE);
-        let mut map = maps.get(PROVISIONER).await?.data.unwrap_or_default();
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), STORAGE);
-        let pod = deployments
-            .get(PROVISIONER)
-            .await?
-            .spec
-            .and_then(|spec| spec.template.spec);
-        let container = pod.and_then(|pod| pod.containers.into_iter().next());
-        let command = container.and_then(|container| container.command).unwrap_or_default();
-        // Without what only fits a Pod: where the program and its configuration are.
-        let args = command.into_iter().skip(1).filter(|arg| !arg.starts_with("--config="));
-        Ok(Self {
-            args: args.collect(),
-            config: map.remove("config.json").context("the ConfigMap has no config.json")?,
-        })
-    }
-
-    /// Runs it under a name, as whoever the kubeconfig names.
-    pub async fn start(&self, cluster: &TestCluster, name: &str, kubeconfig: &Path) -> Result<()> {
-        let config = cluster.dir().join(format!("{name}.json"));
-        std::fs::write(&config, &self.config)?;
-        let tools = tools(&["local-path-provisioner"]).await?;
-        let log = cluster.dir().join(format!("{name}.log"));
-        let spec = Spec::new(name, tools.path("local-path-provisioner")?, log)
-            .args(self.args.clone())
-            .args([
-                format!("--config={}", config.display()),
-                format!("--kubeconfig={}", kubeconfig.display()),
-                format!("--namespace={STORAGE}"),
-            ])
-            .restart(Restart::Never);
-        cluster.supervisor().start(spec).await?;
-        Ok(())
-    }
+/// Starts the real provisioner under a name, as whoever the kubeconfig names, told what the chart tells it.
+pub async fn start_provisioner(cluster: &TestCluster, name: &str, kubeconfig: PathBuf) -> Result<()> {
+    let orders = Orders::of_chart(&cluster.client().await?, STORAGE, PROVISIONER).await?;
+    let options = local_path::Options {
+        name: name.to_owned(),
+        dir: cluster.dir().to_owned(),
+        kubeconfig,
+        restart: Restart::Never,
+    };
+    let tools = tools(&[local_path::NAME]).await?;
+    local_path::start(&tools, cluster.supervisor(), &orders, options).await?;
+    Ok(())
 }
 
 /// How the audit log names an account.

@@ -12,6 +12,8 @@ use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::LinuxBox;
 use serde_json::json;
 
+use crate::left;
+
 const METALS: &str = "kura-metals";
 const INSTANCES: &str = "kura-instances";
 const FLEETS: [&str; 2] = [METALS, INSTANCES];
@@ -22,7 +24,7 @@ const LONG: Duration = Duration::from_mins(5);
 /// `kubelet-rbac`, `provisioner-rbac`, `no-public-ip`, `hostname-address`: what each of them broke is used here.
 #[tokio::test(flavor = "multi_thread")]
 async fn cache_nodes_of_both_kinds_are_ordered_join_keep_volumes_and_leave_nothing() {
-    if !linux::can_run() {
+    if !linux::can_run().await {
         return;
     }
     crate::programs();
@@ -53,6 +55,9 @@ async fn live(site: &Site) -> Result<()> {
         nodes.push(node);
     }
 
+    let names: Vec<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
+    let before = left::traces(site, &yard, &names).await?;
+
     // A volume that nobody wants any more is removed from the disk, and one that is in use is no reason for a node to stay.
     forgets_a_volume(site, &yard, &nodes).await?;
     for fleet in FLEETS {
@@ -61,7 +66,7 @@ async fn live(site: &Site) -> Result<()> {
     for fleet in FLEETS {
         yard.available_within(fleet, 0, LONG).await?;
     }
-    nothing_is_left(site, &yard, &nodes).await?;
+    nothing_is_left(site, &yard, &nodes, &before).await?;
 
     let audit = site.fleet.cluster.audit()?;
     let remote = linux::user(&yard.namespace, "capi-remote");
@@ -266,40 +271,35 @@ async fn forgets_a_volume(site: &Site, yard: &Yard<'_>, nodes: &[Node]) -> Resul
     .await
 }
 
-async fn nothing_is_left(site: &Site, yard: &Yard<'_>, nodes: &[Node]) -> Result<()> {
-    let handle = site.fleet.sim.handle();
-    wait::until("the account to be empty", LONG, || async {
-        let left = [
-            handle.instances(),
-            handle.metals(),
-            handle.volumes(),
-            handle.addresses(),
-        ]
-        .concat();
-        Ok(if left.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(left)
-        })
-    })
-    .await?;
-    assert_eq!(handle.bill().running().count(), 0, "the bill stops");
-    assert!(handle.boxes().is_empty());
-    wait::until("the Machines to be gone", PATIENCE, || async {
-        let left = yard.machines().list(&ListParams::default()).await?.items;
-        let names: Vec<String> = left.iter().map(kube::ResourceExt::name_any).collect();
-        Ok(if names.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(names)
-        })
-    })
-    .await?;
-    for node in nodes {
-        assert!(
-            yard.nodes().get_opt(&node.name_any()).await?.is_none(),
-            "a Node is left"
+/// Whatever a node had is gone, and was seen before: a look in the wrong place finds nothing either.
+async fn nothing_is_left(site: &Site, yard: &Yard<'_>, nodes: &[Node], before: &[String]) -> Result<()> {
+    let names: Vec<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
+    for kind in [
+        "Machine",
+        "Node",
+        "ScalewayElasticMetalMachine",
+        "ScalewayInstanceMachine",
+        "attachment",
+        "bill",
+        "instance",
+        "ipam",
+        "machine",
+        "metal",
+        "token",
+        "volume",
+    ] {
+        ensure!(
+            left::kinds(before).contains(&kind),
+            "no {kind} was seen among {before:#?}"
         );
     }
-    Ok(())
+    wait::until("nothing to be left", LONG, || async {
+        let traces = left::traces(site, yard, &names).await?;
+        Ok(if traces.is_empty() {
+            Look::Done(())
+        } else {
+            Look::not_yet(traces)
+        })
+    })
+    .await
 }

@@ -7,6 +7,7 @@
     reason = "helpers of tests stand outside of #[test] functions, where these lints take them for production code"
 )]
 
+mod left;
 mod life;
 
 /// Our programs that were built last; built now if they never were.

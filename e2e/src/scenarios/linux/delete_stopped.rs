@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_api::ScalewayInstanceMachine;
 use russet_sim_scaleway::{Act, Delays, Fault};
 use serde_json::{Value, json};
 
-use super::{Hand, gone, instances, servers_of, until};
+use super::{CACHE, Hand, gone, instances, servers_of, until};
 use crate::fleet::Fleet;
 use crate::scenarios::{Play, Scenario, Stage};
 
@@ -22,6 +23,9 @@ pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
 
 /// What the server is doing when its machine is deleted.
 const STATES: [&str; 3] = ["stopped", "starting", "running"];
+
+/// A boot that does not end by itself while anybody looks.
+const SLOW: Duration = Duration::from_hours(10_000);
 
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
@@ -54,21 +58,27 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, state: &str) -> Result<()> {
         handle.inject(never.for_ever());
     }
     if state == "starting" {
-        // Long enough to be caught, and seconds here.
-        handle.set(|settings| settings.delays.instance_boot = Duration::from_hours(2));
+        // Until the story lets that time pass.
+        handle.set(|settings| settings.delays.instance_boot = SLOW);
     }
     let yard = fleet.yard(state, 0).await?;
     instances(&yard).await?;
-    let is = |machine: &russet_api::ScalewayInstanceMachine| {
+    let is = |machine: &ScalewayInstanceMachine| {
         let servers = servers_of(fleet, machine);
         servers
             .iter()
             .any(|server| server.get("state") == Some(&Value::from(state)))
     };
     until(&yard, &format!("the server to be {state}"), is).await?;
+    if state == "starting" {
+        yard.scale(CACHE, 0).await?;
+        let told = |machine: &ScalewayInstanceMachine| machine.metadata.deletion_timestamp.is_some();
+        until(&yard, "the machine to be told that it is deleted", told).await?;
+        handle.set(|settings| settings.delays = Delays::default());
+        handle.advance(SLOW);
+    }
     gone(&yard, volumes).await?;
     handle.clear_faults();
-    handle.set(|settings| settings.delays = Delays::default());
     narrator.holds(&format!(
         "{state}: server, address and volume are gone, and so is the machine"
     ));

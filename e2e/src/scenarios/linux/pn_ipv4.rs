@@ -25,14 +25,17 @@ pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     play: Play::Fleet(run),
 };
 
+/// How long after a network is attached IPAM knows its addresses. No machine is so slow that this passes by itself.
+const LATE: Duration = Duration::from_hours(10_000);
+
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
         let Stage { world: fleet, narrator } = stage;
         let handle = fleet.sim.handle();
         handle.set(|settings| {
             settings.page_cap = Some(1);
-            // Hours there, seconds here: whoever looks only once does not see it.
-            settings.delays.ipam = Duration::from_hours(3);
+            // Not before the story lets that time pass.
+            settings.delays.ipam = LATE;
         });
         naive(fleet, &mut **narrator).await?;
         ours(fleet, &mut **narrator).await?;
@@ -61,6 +64,7 @@ async fn naive(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     let (status, answer) = hand.send("GET", &format!("{list}&zonal={ZONE}"), Value::Null).await?;
     ensure!(status == 400, "the staged fault did not bite: {status} {answer}");
     narrator.bites(&format!("with the zone beside the network it refuses: {answer}"));
+    fleet.sim.handle().advance(LATE);
     let shown = wait::until("the rows", PATIENCE, || async {
         let shown = hand.get(&list).await?;
         Ok(if rows(&shown).is_empty() {
@@ -120,6 +124,7 @@ async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     })
     .await?;
     narrator.holds("while IPAM knows nothing, a condition of the machine names the label that is missing");
+    handle.advance(LATE);
 
     let servers = servers_of(fleet, &machine);
     let id = servers

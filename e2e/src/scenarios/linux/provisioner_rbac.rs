@@ -15,7 +15,7 @@ use super::paper_node;
 use crate::chart::{Helm, Release};
 use crate::fleet::{Fleet, Yard};
 use crate::identity::rule;
-use crate::linux::{PROVISIONER, Provisioner, STORAGE};
+use crate::linux::{PROVISIONER, STORAGE, start_provisioner};
 use crate::scenarios::{Play, Scenario, Stage};
 use crate::wait::{self, Look, PATIENCE};
 
@@ -39,8 +39,7 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
 
         narrator.step("the real provisioner with a role that knows volumes and claims, and no Pods");
         let naive = naive_account(fleet).await?;
-        let provisioner = Provisioner::of_chart(&yard.client).await?;
-        provisioner.start(&fleet.cluster, "naive-provisioner", &naive).await?;
+        start_provisioner(&fleet.cluster, "naive-provisioner", naive).await?;
         claim(&yard, "naive").await?;
         let said = refusal(&yard).await?;
         narrator.bites(&format!("the claim stays Pending: {said}"));
@@ -50,7 +49,7 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         let dest = fleet.cluster.dir().join("chart-provisioner.kubeconfig");
         let control_plane = fleet.cluster.control_plane();
         kubeconfig::for_service_account(yard.client.clone(), control_plane, STORAGE, PROVISIONER, &dest).await?;
-        provisioner.start(&fleet.cluster, "chart-provisioner", &dest).await?;
+        start_provisioner(&fleet.cluster, "chart-provisioner", dest).await?;
         claim(&yard, "ours").await?;
         bind(&yard, "ours").await?;
         narrator.holds("the claim is bound, to a folder below the path of the chart");
