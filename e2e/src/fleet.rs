@@ -521,7 +521,8 @@ impl Yard<'_> {
             let mut said = Vec::new();
             for kind in KINDS {
                 let machines = self.api(INFRA, "v1alpha1", kind).list(&ListParams::default()).await?;
-                said.extend(machines.items.into_iter().map(|machine| machine.data["status"].clone()));
+                let status = |machine: DynamicObject| machine.data.get("status").cloned().unwrap_or_default();
+                said.extend(machines.items.into_iter().map(status));
             }
             Ok(Look::NotYet(format!(
                 "{} {}",

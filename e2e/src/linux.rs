@@ -10,6 +10,7 @@
 //!
 //! Needs root: ask [`can_run`] first.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -180,7 +181,7 @@ impl Site {
                 let said = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
                 let lines: Vec<&str> = said.lines().collect();
                 let tail = lines.get(lines.len().saturating_sub(25)..).unwrap_or_default();
-                text.push_str(&format!("--- {}\n{}\n", log.display(), tail.join("\n")));
+                let _ = writeln!(text, "--- {}\n{}", log.display(), tail.join("\n"));
             }
         }
         text

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use russet_sim_scaleway::{Act, Fault};
 use serde_json::json;
 
-use super::{Hand, INSTANCES, gone, instances, is_linked, servers_of, until};
+use super::{Hand, INSTANCES, NETWORK, gone, instances, is_linked, servers_of, until};
 use crate::fleet::Fleet;
 use crate::scenarios::{Play, Scenario, Stage};
 
@@ -33,7 +33,7 @@ async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     narrator
         .step("a naive provider makes an Instance, attaches its network, and starts again when the second call fails");
     let hand = Hand::of(fleet);
-    let network = hand.network("naive").await?;
+    let network = hand.network(NETWORK).await?;
     let handle = fleet.sim.handle();
     handle.inject(Fault::new("POST", NICS, Act::Status(502)));
     for _ in 0..2 {

@@ -24,6 +24,8 @@ use super::raw::Raw;
 use crate::fleet::{Fleet, INFRA, Yard};
 use crate::wait::{self, Look, PATIENCE};
 
+/// What these stories order.
+const TYPE: &str = "PRO2-S";
 const ZONE: &str = "fr-par-1";
 const INSTANCES: &str = "/instance/v1/zones/fr-par-1/servers";
 const IPAM: &str = "/ipam/v1/regions/fr-par/ips";
@@ -65,9 +67,16 @@ impl Hand {
     async fn order(&self, name: &str, more: Value) -> Result<String> {
         let label = format!("/marketplace/v2/local-images?image_label=ubuntu_noble&zone={ZONE}&type=instance_sbs");
         let images = self.get(&label).await?;
+        let listed = images.get("local_images").and_then(Value::as_array);
+        // There is one for each processor.
+        let fits = |image: &&Value| {
+            let types = image.get("compatible_commercial_types").and_then(Value::as_array);
+            types.is_some_and(|types| types.contains(&json!(TYPE)))
+        };
+        let image = listed.and_then(|images| images.iter().find(fits));
         let mut order = json!({
-            "name": name, "project": DEFAULT_PROJECT, "commercial_type": "PRO2-S",
-            "image": at(&images, "/local_images/0/id")?,
+            "name": name, "project": DEFAULT_PROJECT, "commercial_type": TYPE,
+            "image": at(image.context("no image fits")?, "/id")?,
             "volumes": {"0": {"volume_type": "sbs_volume", "size": 50_000_000_000_u64}},
         });
         if let (Some(order), Some(more)) = (order.as_object_mut(), more.as_object()) {
@@ -121,7 +130,7 @@ async fn instances(yard: &Yard<'_>) -> Result<()> {
     yard.apply(json!({
         "apiVersion": format!("{INFRA}/v1alpha1"), "kind": KIND, "metadata": {"name": CACHE},
         "spec": {"template": {"spec": {
-            "zone": ZONE, "fleetName": CACHE, "commercialType": "PRO2-S", "image": "ubuntu_noble",
+            "zone": ZONE, "fleetName": CACHE, "commercialType": TYPE, "image": "ubuntu_noble",
             "privateNetworkName": NETWORK, "privateNetworkCIDR": "172.16.0.0/22",
         }}},
     }))

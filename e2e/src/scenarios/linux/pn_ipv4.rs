@@ -32,11 +32,8 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
         let Stage { world: fleet, narrator } = stage;
         let handle = fleet.sim.handle();
-        handle.set(|settings| {
-            settings.page_cap = Some(1);
-            // Not before the story lets that time pass.
-            settings.delays.ipam = LATE;
-        });
+        // Not before the story lets that time pass.
+        handle.set(|settings| settings.delays.ipam = LATE);
         naive(fleet, &mut **narrator).await?;
         ours(fleet, &mut **narrator).await?;
         handle.set(|settings| {
@@ -53,9 +50,20 @@ async fn naive(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     let hand = Hand::of(fleet);
     let network = hand.network(NETWORK).await?;
     let server = hand.order("naive-cache", json!({})).await?;
+    fleet.sim.handle().set(|settings| settings.page_cap = Some(1));
     let nics = format!("{INSTANCES}/{server}/private_nics");
     let made = hand.call("POST", &nics, json!({"private_network_id": network})).await?;
-    let mac = at(&made, "/private_nic/mac_address")?.to_owned();
+    let nic = format!("{nics}/{}", at(&made, "/private_nic/id")?);
+    let mac = wait::until("the card to have an address", PATIENCE, || async {
+        let shown = hand.get(&nic).await?;
+        let mac = at(&shown, "/private_nic/mac_address")?;
+        Ok(if mac.is_empty() {
+            Look::not_yet(&shown)
+        } else {
+            Look::Done(mac.to_owned())
+        })
+    })
+    .await?;
     let list = format!("{IPAM}?private_network_id={network}");
 
     let shown = hand.get(&list).await?;
