@@ -43,7 +43,7 @@ fn play(stage: &mut Stage<'_, ()>) -> Result<()> {
         !ended.status.success(),
         "the staged fault did not bite: {sh} knows pipefail"
     );
-    stage.bites(format!("{}", String::from_utf8_lossy(&ended.stderr).trim()));
+    stage.bites(String::from_utf8_lossy(&ended.stderr).trim());
 
     stage.step("our user data");
     let rendered = render(&join())?;

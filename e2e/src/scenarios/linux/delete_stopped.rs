@@ -36,19 +36,19 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         ensure!(status >= 400, "the staged fault did not bite: {status} {answer}");
         stage.bites(format!("it is refused with {status}, now and at every retry: {answer}"));
         for state in STATES {
-            delete_in(stage, state).await?;
+            delete_while(stage, state).await?;
         }
         Ok(())
     }
     .boxed()
 }
 
-async fn delete_in(stage: &mut Stage<'_, Fleet>, state: &str) -> Result<()> {
+async fn delete_while(stage: &mut Stage<'_, Fleet>, doing: &str) -> Result<()> {
     let Stage { world: fleet, narrator } = stage;
-    narrator.step(&format!("delete a machine whose server is {state}"));
+    narrator.step(&format!("delete a machine whose server is {doing}"));
     let handle = fleet.sim.handle();
     let volumes = handle.volumes().len();
-    if state == "stopped" {
+    if doing == "stopped" {
         // It cannot be started, nor stopped: whoever needs an action for a deletion never ends.
         let never = Fault::new(
             "POST",
@@ -57,20 +57,20 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, state: &str) -> Result<()> {
         );
         handle.inject(never.for_ever());
     }
-    if state == "starting" {
+    if doing == "starting" {
         // Until the story lets that time pass.
         handle.set(|settings| settings.delays.instance_boot = SLOW);
     }
-    let yard = fleet.yard(state, 0).await?;
+    let yard = fleet.yard(doing, 0).await?;
     instances(&yard).await?;
     let is = |machine: &ScalewayInstanceMachine| {
         let servers = servers_of(fleet, machine);
         servers
             .iter()
-            .any(|server| server.get("state") == Some(&Value::from(state)))
+            .any(|server| server.get("state") == Some(&Value::from(doing)))
     };
-    until(&yard, &format!("the server to be {state}"), is).await?;
-    if state == "starting" {
+    until(&yard, &format!("the server to be {doing}"), is).await?;
+    if doing == "starting" {
         yard.scale(CACHE, 0).await?;
         let told = |machine: &ScalewayInstanceMachine| machine.metadata.deletion_timestamp.is_some();
         until(&yard, "the machine to be told that it is deleted", told).await?;
@@ -80,7 +80,7 @@ async fn delete_in(stage: &mut Stage<'_, Fleet>, state: &str) -> Result<()> {
     gone(&yard, volumes).await?;
     handle.clear_faults();
     narrator.holds(&format!(
-        "{state}: server, address and volume are gone, and so is the machine"
+        "{doing}: server, address and volume are gone, and so is the machine"
     ));
     Ok(())
 }

@@ -75,7 +75,7 @@ fn lease() -> Result<Lease> {
 async fn ours(cluster: &TestCluster, narrator: &mut dyn Narrator, namespace: &str) -> Result<()> {
     narrator.step("the identity that our nodes get for their token: a certificate, judged by the Node authorizer");
     let control_plane = cluster.control_plane();
-    let profile = Profile::client(&format!("system:node:{NODE}"), Some("system:nodes"));
+    let profile = Profile::client(format!("system:node:{NODE}"), Some("system:nodes"));
     let pair = control_plane.pki().pair_in(cluster.dir(), "story-node", &profile)?;
     let (server, ca) = (control_plane.server(), control_plane.ca_pem());
     let file = kubeconfig::for_client_cert(server, ca, &pair, &cluster.dir().join("story-node.kubeconfig"))?;
