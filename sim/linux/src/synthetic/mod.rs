@@ -39,8 +39,7 @@ pub(crate) struct Memory {
     orders: Option<Orders>,
 }
 
-/// Whatever went wrong on the way to being a Node.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Boots, joins and stays, until it is dropped.
 pub(crate) async fn run(row: Row, memory: std::sync::Arc<tokio::sync::Mutex<Memory>>, state: watch::Sender<State>) {
