@@ -537,17 +537,12 @@ impl Yard<'_> {
             let mut said = Vec::new();
             for kind in KINDS {
                 let machines = self.api(INFRA, "v1alpha1", kind).list(&ListParams::default()).await?;
-<<<<<<< HEAD
                 said.extend(
                     machines
                         .items
                         .into_iter()
                         .filter_map(|machine| machine.data.get("status").cloned()),
                 );
-=======
-                let status = |machine: DynamicObject| machine.data.get("status").cloned().unwrap_or_default();
-                said.extend(machines.items.into_iter().map(status));
->>>>>>> e2e7
             }
             Ok(Look::NotYet(format!(
                 "{} {}",

@@ -1,25 +1,11 @@
 //! A role written by hand for kubelets forgot leases, services, claims and CSI, one after the other.
 
-<<<<<<< HEAD
-use anyhow::{Result, ensure};
-=======
 use anyhow::{Context as _, Result, anyhow, ensure};
->>>>>>> e2e7
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
-<<<<<<< HEAD
-use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
-use russet_cluster::kubeconfig;
-use russet_cluster::pki::Profile;
-use serde_json::json;
-
-use super::refused;
-use crate::TestCluster;
-=======
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayInstanceMachine;
@@ -30,7 +16,6 @@ use serde_json::json;
 use super::{gone, instances, is_linked, refused, until};
 use crate::TestCluster;
 use crate::fleet::{Fleet, Yard};
->>>>>>> e2e7
 use crate::identity::rule;
 use crate::scenarios::{Narrator, Play, Scenario, Stage};
 use crate::wait::{self, Look, PATIENCE};
@@ -40,22 +25,6 @@ pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "the identity of nodes lacked leases, services, claims, volumes and CSI, found one outage at a time",
     must_hold: "a node is system:node:<name> in system:nodes: it may do all a kubelet needs, for its own Pods only",
-<<<<<<< HEAD
-    play: Play::Cluster(run),
-};
-
-const NODE: &str = "cache-1";
-const LEASES: &str = "kube-node-lease";
-
-fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
-    async move {
-        let Stage {
-            world: cluster,
-            narrator,
-        } = stage;
-        let namespace = naive(cluster, &mut **narrator).await?;
-        ours(cluster, &mut **narrator, &namespace).await
-=======
     play: Play::Fleet(run),
 };
 
@@ -66,17 +35,11 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         let Stage { world: fleet, narrator } = stage;
         naive(&fleet.cluster, &mut **narrator).await?;
         ours(fleet, &mut **narrator).await
->>>>>>> e2e7
     }
     .boxed()
 }
 
-<<<<<<< HEAD
-/// The account with a role of its own; where it was.
-async fn naive(cluster: &TestCluster, narrator: &mut dyn Narrator) -> Result<String> {
-=======
 async fn naive(cluster: &TestCluster, narrator: &mut dyn Narrator) -> Result<()> {
->>>>>>> e2e7
     narrator.step("a ServiceAccount whose role grants what comes to mind: Nodes and Pods");
     let sandbox = cluster.sandbox("kubelet").await?;
     let verbs = ["get", "list", "watch", "create", "update", "patch"];
@@ -87,11 +50,7 @@ async fn naive(cluster: &TestCluster, narrator: &mut dyn Narrator) -> Result<()>
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), sandbox.namespace());
     let missing = [
-<<<<<<< HEAD
-        refused(leases.create(&PostParams::default(), &lease()?).await)?,
-=======
         refused(leases.create(&PostParams::default(), &lease("cache-1")?).await)?,
->>>>>>> e2e7
         refused(Api::<Service>::all(client.clone()).list(&all).await)?,
         refused(claims.get("data").await)?,
         refused(Api::<PersistentVolume>::all(client.clone()).get("data").await)?,
@@ -101,32 +60,6 @@ async fn naive(cluster: &TestCluster, narrator: &mut dyn Narrator) -> Result<()>
     for message in &missing {
         narrator.bites(message);
     }
-<<<<<<< HEAD
-    Ok(sandbox.namespace().to_owned())
-}
-
-fn lease() -> Result<Lease> {
-    Ok(serde_json::from_value(json!({
-        "metadata": {"name": NODE, "namespace": LEASES}, "spec": {"holderIdentity": NODE},
-    }))?)
-}
-
-async fn ours(cluster: &TestCluster, narrator: &mut dyn Narrator, namespace: &str) -> Result<()> {
-    narrator.step("the identity that our nodes get for their token: a certificate, judged by the Node authorizer");
-    let control_plane = cluster.control_plane();
-    let profile = Profile::client(format!("system:node:{NODE}"), Some("system:nodes"));
-    let pair = control_plane.pki().pair_in(cluster.dir(), "story-node", &profile)?;
-    let (server, ca) = (control_plane.server(), control_plane.ca_pem());
-    let file = kubeconfig::for_client_cert(server, ca, &pair, &cluster.dir().join("story-node.kubeconfig"))?;
-    let client = kubeconfig::client(&file).await?;
-    let (all, post) = (ListParams::default(), PostParams::default());
-    let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
-    Api::all(client.clone()).create(&post, &node).await?;
-    Api::namespaced(client.clone(), LEASES).create(&post, &lease()?).await?;
-    Api::<Service>::all(client.clone()).list(&all).await?;
-    Api::<CSIDriver>::all(client.clone()).list(&all).await?;
-    let plugins: CSINode = serde_json::from_value(json!({"metadata": {"name": NODE}, "spec": {"drivers": []}}))?;
-=======
     Ok(())
 }
 
@@ -173,7 +106,6 @@ async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     Api::<Service>::all(client.clone()).list(&all).await?;
     Api::<CSIDriver>::all(client.clone()).list(&all).await?;
     let plugins: CSINode = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"drivers": []}}))?;
->>>>>>> e2e7
     Api::all(client.clone()).create(&post, &plugins).await?;
     narrator.holds("it registers, keeps its lease, and reads Services and CSI drivers");
 
@@ -183,11 +115,7 @@ async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     narrator.holds(&format!(
         "of claims it knows nothing while no Pod of its own has one: {why}"
     ));
-<<<<<<< HEAD
-    bound(&cluster.client().await?, namespace).await?;
-=======
     bound(&yard.client, namespace, &name).await?;
->>>>>>> e2e7
     wait::until("the claim and the volume of its own Pod", PATIENCE, || async {
         claims.get("data").await?;
         volumes.get("story-data").await?;
@@ -195,17 +123,6 @@ async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
     })
     .await?;
     narrator.holds("once a Pod with a volume is on it, it reads that claim and that volume");
-<<<<<<< HEAD
-    let other: Node = serde_json::from_value(json!({"metadata": {"name": "cache-2"}}))?;
-    let answer = Api::<Node>::all(client).create(&post, &other).await;
-    ensure!(refused(answer).is_ok(), "it can be another node");
-    narrator.holds("and it can be no other node");
-    Ok(())
-}
-
-/// A Pod on the node, with a claim that is bound.
-async fn bound(admin: &Client, namespace: &str) -> Result<()> {
-=======
     let other: Node = serde_json::from_value(json!({"metadata": {"name": "another"}}))?;
     let answer = Api::<Node>::all(client).create(&post, &other).await;
     ensure!(refused(answer).is_ok(), "it can be another node");
@@ -218,7 +135,6 @@ async fn bound(admin: &Client, namespace: &str) -> Result<()> {
 
 /// A Pod on the node, with a claim that is bound.
 async fn bound(admin: &Client, namespace: &str, node: &str) -> Result<()> {
->>>>>>> e2e7
     let post = PostParams::default();
     let (size, modes) = (json!({"storage": "1Mi"}), json!(["ReadWriteOnce"]));
     let volume: PersistentVolume = serde_json::from_value(json!({
@@ -237,11 +153,7 @@ async fn bound(admin: &Client, namespace: &str, node: &str) -> Result<()> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "cache"},
         "spec": {
-<<<<<<< HEAD
-            "nodeName": NODE, "automountServiceAccountToken": false, "tolerations": [{"operator": "Exists"}],
-=======
             "nodeName": node, "automountServiceAccountToken": false, "tolerations": [{"operator": "Exists"}],
->>>>>>> e2e7
             "containers": [{"name": "cache", "image": "cache"}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         },
