@@ -10,6 +10,8 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
+use super::resource::digits;
+
 /// A file that cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}; it is a part of the provider's image, check the flag that names it", path.display())]
@@ -115,8 +117,7 @@ fn hash(file: &mut File) -> io::Result<(String, u64)> {
     loop {
         let count = file.read(&mut buffer)?;
         let Some(read) = buffer.get(..count).filter(|read| !read.is_empty()) else {
-            let text = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-            return Ok((text, len));
+            return Ok((digits(&hasher.finalize()), len));
         };
         hasher.update(read);
         len += count as u64;

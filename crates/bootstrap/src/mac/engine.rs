@@ -232,11 +232,10 @@ impl<'a, R: Remote> Engine<'a, R> {
             return Ok(());
         }
         let said = self.scrubber.clean(&output.stderr);
-        let message = match sudo::refused(&output) {
-            true => {
-                "the host does not accept the password it should have; reinstall it, or store the right one".to_owned()
-            }
-            false => said,
+        let message = if sudo::refused(&output) {
+            "the host does not accept the password it should have; reinstall it, or store the right one".to_owned()
+        } else {
+            said
         };
         (self.progress)(step.name(), &StepState::Failed(message.clone()));
         Err(Failed::Step {

@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{Fleet, Host};
+use super::resource::digits;
 use super::step::Step;
 use super::steps;
 
@@ -47,5 +48,5 @@ pub fn desired(fleet: &Fleet) -> Hash {
             }
         }
     }
-    Hash(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Hash(digits(&hasher.finalize()))
 }

@@ -2,6 +2,8 @@
 //!
 //! Each resource is two lines of shell: one that looks, one that makes it so. Both call functions of `prelude.sh`.
 
+use std::fmt::Write as _;
+
 use russet_telemetry::Secret;
 use sha2::{Digest as _, Sha256};
 
@@ -112,12 +114,17 @@ pub(super) enum Resource {
     },
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+/// Bytes in hexadecimal.
+pub(super) fn digits(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// SHA-256 in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    digits(&Sha256::digest(bytes))
 }
 
 impl Resource {
@@ -261,7 +268,7 @@ impl Resource {
         let mut words = format!("\"{}", hex(content.as_bytes()));
         for input in inputs {
             if input.starts_with('/') {
-                words.push_str(&format!(" $(sha {})", word(input)));
+                let _ = write!(words, " $(sha {})", word(input));
             } else {
                 words.push(' ');
                 words.push_str(&hex(input.as_bytes()));
@@ -291,10 +298,10 @@ fn base64(content: &Secret<Vec<u8>>) -> String {
 fn with(upload: Option<&Artifact>, variables: &[(&'static str, Secret<String>)], script: &str) -> String {
     let mut text = String::from("(\n");
     if let Some(artifact) = upload {
-        text.push_str(&format!("UPLOAD={}\n", artifact.sha()));
+        let _ = writeln!(text, "UPLOAD={}", artifact.sha());
     }
     for (name, value) in variables {
-        text.push_str(&format!("{name}={}\n", word(value.expose())));
+        let _ = writeln!(text, "{name}={}", word(value.expose()));
     }
     text.push_str(script.trim_end());
     text.push_str("\n)");

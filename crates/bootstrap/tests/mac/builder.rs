@@ -27,15 +27,26 @@ cat >~/Library/LaunchAgents/actions.runner.tuist.mac-1.plist <<END
 END
 "#;
 
-/// The archive of the runner comes from GitHub, which nobody here reaches: this is what would be in it.
-async fn unpack_runner(world: &World) {
-    let folder = world.mac().await.root().join("opt/actions-runner");
-    std::fs::create_dir_all(&folder).unwrap();
-    for (name, content) in [("config.sh", CONFIG), ("svc.sh", SERVICE), ("runsvc.sh", STAYS)] {
-        let path = folder.join(name);
-        std::fs::write(&path, content).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
+/// The archive of the runner comes from GitHub, which nobody here reaches: a curl that knows only this one address.
+async fn runner_is_there(world: &World) {
+    let files = [
+        ("config.sh", CONFIG),
+        ("svc.sh", SERVICE),
+        ("runsvc.sh", STAYS),
+        ("bin/Runner.Listener", STAYS),
+    ];
+    let archive = world.archive(
+        "runner.tar.gz",
+        &files.map(|(name, content)| (name, content.to_owned())),
+    );
+    let root = world.mac().await.root().to_owned();
+    std::fs::copy(archive.path(), root.join("private/var/tmp/runner.tar.gz")).unwrap();
+    let curl = "#!/bin/bash\n[ \"$1 $2 $4\" = \"-fsSL -o https://github.com/actions/runner/releases/download/v2.336.0/\
+                actions-runner-osx-arm64-2.336.0.tar.gz\" ] || exit 22\nexec cat /var/tmp/runner.tar.gz >\"$3\"\n";
+    let path = root.join("usr/local/bin/curl");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, curl).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 fn builder(world: &World, token: &str) -> Host {
@@ -62,7 +73,7 @@ async fn runner_pid(world: &World) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_gets_its_runner_into_the_desktop_session_and_keeps_its_packer() {
     let world = World::made(|options| options.quirks.xcode = Xcode::Unlicensed).await;
-    unpack_runner(&world).await;
+    runner_is_there(&world).await;
     let (fleet, host) = (world.fleet(STAYS), builder(&world, CANARY));
     let first = world.run_as(&fleet, &host).await.unwrap();
     assert!(first.changed.contains(&"github-runner"), "{first:?}");
@@ -109,7 +120,7 @@ async fn a_builder_gets_its_runner_into_the_desktop_session_and_keeps_its_packer
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_github_refuses_is_not_in_what_is_told() {
     let world = World::new().await;
-    unpack_runner(&world).await;
+    runner_is_there(&world).await;
     let token = format!("bad-{CANARY}");
     let failed = world
         .run_as(&world.fleet(STAYS), &builder(&world, &token))
@@ -130,7 +141,7 @@ async fn a_token_that_github_refuses_is_not_in_what_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_without_xcode_says_so() {
     let world = World::made(|options| options.quirks.xcode = Xcode::Missing).await;
-    unpack_runner(&world).await;
+    runner_is_there(&world).await;
     let failed = world
         .run_as(&world.fleet(STAYS), &builder(&world, CANARY))
         .await

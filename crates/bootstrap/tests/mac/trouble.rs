@@ -179,3 +179,25 @@ async fn a_log_shipper_that_does_not_stay_is_told_and_fails_nothing() {
     assert!(why.contains("does not stay up"), "{why}");
     assert!(!world.agent_pid().await.is_empty());
 }
+
+/// Strangers with half-open connections make launchd stop listening; nobody could log in to mend that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_on_which_nothing_listens_for_ssh_any_more_opens_the_port_by_itself() {
+    let world = World::new().await;
+    world.run(&world.fleet(STAYS)).await.unwrap();
+    let mac = world.mac().await;
+    let opened = || {
+        let calls = mac.calls();
+        let opens = |call: &&russet_sim_mac::macos::Called| {
+            call.tool == "launchctl" && call.args.iter().any(|word| word.ends_with("LaunchDaemons/ssh.plist"))
+        };
+        calls.iter().filter(opens).count()
+    };
+    assert_eq!(opened(), 0, "as long as the port is open it is left alone");
+    world.root("launchctl bootout system/com.openssh.sshd").await;
+    let deadline = tokio::time::Instant::now() + crate::harness::WITHIN;
+    while opened() == 0 || world.session().await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the port stays closed");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

@@ -89,6 +89,8 @@ async fn sshd_that_launchd_forgot_listens_no_more() {
     let world = World::with(1).await;
     let (client, host) = (world.login().await, world.host(1));
     client.free_sudo(&host).await;
+    // It listens elsewhere than a Mac does, and a script on the Mac that looks must not notice.
+    client.ok("nc -z -G 3 127.0.0.1 22").await;
     client.ok("sudo launchctl bootout system/com.openssh.sshd").await;
     until("the port is closed", || async {
         tokio::net::TcpStream::connect((host.address, host.ssh_port))
@@ -96,6 +98,7 @@ async fn sshd_that_launchd_forgot_listens_no_more() {
             .is_err()
     })
     .await;
+    assert_eq!(client.run("nc -z -G 3 127.0.0.1 22").await.code, Some(1));
     client
         .ok("sudo launchctl bootstrap system /System/Library/LaunchDaemons/ssh.plist")
         .await;

@@ -23,16 +23,16 @@ defaults write /Library/Preferences/com.apple.loginwindow autoLoginUser "$LOGIN"
 "#;
 
 /// "<sealed>", obscured, in hexadecimal.
-const KNOWN_CHECK: &str = r#"
+const KNOWN_CHECK: &str = r"
 [ -s /etc/kcpassword ] || exit 1
 case $(od -An -tx1 /etc/kcpassword | tr -d ' \n') in
 41fa3742bed9b9d4*) exit 1 ;;
 esac
-"#;
-const KNOWN_CHANGE: &str = r#"
+";
+const KNOWN_CHANGE: &str = r"
 printf '%s\n' 'automatic login needs the password of the host, which is not disclosed any more; reinstall the host' >&2
 exit 1
-"#;
+";
 
 /// A session is never restarted while there is one: virtual machines would die with it.
 const SESSION_CHECK: &str = r#"

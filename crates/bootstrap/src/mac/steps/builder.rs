@@ -44,13 +44,13 @@ folder "$STATE/installed" || exit 1
 codesign -dvvvv /opt/homebrew/bin/packer 2>&1 | awk -F= '$1 == "CDHash" { print $2 }' >"$STATE/installed/packer.cdhash"
 "#;
 
-const XCODE_CHECK: &str = r#"
+const XCODE_CHECK: &str = r"
 [ -d /Applications/Xcode.app ] && xcodebuild -version >/dev/null 2>&1
-"#;
-const XCODE_CHANGE: &str = r#"
+";
+const XCODE_CHANGE: &str = r"
 [ -d /Applications/Xcode.app ] || { say 'Xcode is missing in /Applications; choose an image with Xcode' >&2; exit 1; }
 xcode-select -s /Applications/Xcode.app/Contents/Developer && xcodebuild -license accept && xcodebuild -version
-"#;
+";
 
 const FOLDERS_CHECK: &str = r#"
 grep '^export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache$' /etc/zshenv >/dev/null 2>&1 &&
@@ -81,9 +81,16 @@ user() { sudo -n -H -u "$LOGIN" "$@"; }
 job="gui/$(id -u "$LOGIN")/actions.runner.$ORG.$NODE"
 plist="/Users/$LOGIN/Library/LaunchAgents/actions.runner.$ORG.$NODE.plist"
 if [ ! -x config.sh ]; then
+  # config.sh comes last: where it is, all of it is.
   archive="actions-runner-osx-arm64-$VERSION.tar.gz"
-  user curl -fsSL -o "$archive" "https://github.com/actions/runner/releases/download/v$VERSION/$archive" &&
-    user tar -xzf "$archive" && rm -f "$archive" || { say "the runner $VERSION could not be downloaded" >&2; exit 1; }
+  user rm -rf .unpack && user mkdir .unpack &&
+    user curl -fsSL -o ".unpack/$archive" "https://github.com/actions/runner/releases/download/v$VERSION/$archive" &&
+    user tar -xzf ".unpack/$archive" -C .unpack && user rm -f ".unpack/$archive" && [ -x .unpack/config.sh ] ||
+    { say "the runner $VERSION could not be downloaded" >&2; exit 1; }
+  for path in .unpack/*; do
+    [ "$path" = .unpack/config.sh ] || { user rm -rf "./${path##*/}" && user mv "$path" .; } || exit 1
+  done
+  user mv .unpack/config.sh . && user rm -rf .unpack || exit 1
 fi
 if [ ! -s .runner ] || [ ! -s .credentials ]; then
   [ -n "$TOKEN" ] || { say 'the runner is not registered, and there is no token to register it with' >&2; exit 1; }
@@ -93,9 +100,9 @@ if [ ! -s .runner ] || [ ! -s .credentials ]; then
 fi
 [ -s "$plist" ] || user ./svc.sh install || exit 1
 printf '%s\n' /usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin >.path && chown "$LOGIN:staff" .path || exit 1
-job_known "$job" || launchctl bootstrap "${job%/*}" "$plist" || exit 1
-launchctl kickstart "$job"
-job_settles "$job" ''
+job_known "$job" || job_load_again "$job" "$plist" || exit 1
+at_most 30 launchctl kickstart "$job"
+job_settles "$job" '' || { say 'the runner does not stay up; see /opt/actions-runner/_diag' >&2; exit 1; }
 "#;
 
 /// The step; nothing on hosts that are no builders.

@@ -179,20 +179,17 @@ pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
             ],
         );
     };
-    let mut text = String::from("# Who may log in. Written by Russet; changes are undone.\n");
-    text.push_str("pass in quick on lo0 proto tcp to any port 22\n");
-    text.push_str(&format!(
-        "block drop in quick proto tcp from {GUESTS} to self port 22\n"
-    ));
-    text.push_str(&format!(
-        "block drop in quick proto tcp from {GUESTS} to {GUESTS} port 22\n"
-    ));
-    text.push_str(&format!("pass in quick proto tcp from {GUESTS} to any port 22\n"));
-    text.push_str("pass in quick proto tcp from 100.64.0.0/10 to any port 22\n");
-    for network in allowed {
-        text.push_str(&format!("pass in quick proto tcp from {network} to any port 22\n"));
-    }
-    text.push_str("block drop in quick proto tcp to any port 22\n");
+    let mut rules_text = vec![
+        "# Who may log in. Written by Russet; changes are undone.".to_owned(),
+        "pass in quick on lo0 proto tcp to any port 22".to_owned(),
+        format!("block drop in quick proto tcp from {GUESTS} to self port 22"),
+        format!("block drop in quick proto tcp from {GUESTS} to {GUESTS} port 22"),
+        format!("pass in quick proto tcp from {GUESTS} to any port 22"),
+        "pass in quick proto tcp from 100.64.0.0/10 to any port 22".to_owned(),
+    ];
+    let networks = allowed.iter();
+    rules_text.extend(networks.map(|network| format!("pass in quick proto tcp from {network} to any port 22")));
+    rules_text.push("block drop in quick proto tcp to any port 22\n".to_owned());
     let script = loader("tuist.sshguard", rules, "/usr/local/etc/tuist-sshguard.loaded");
     Step::new(
         "ssh-guard",
@@ -203,7 +200,7 @@ pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
                 check: OPEN_CHECK,
                 change: OPEN_CHANGE,
             },
-            Resource::text(rules, Mode::TEXT, text),
+            Resource::text(rules, Mode::TEXT, rules_text.join("\n")),
             Resource::text(program, Mode::PROGRAM, script),
             timer(label, program, "/var/log/tuist-pf-sshguard.log", &[rules]),
             Resource::script(

@@ -308,7 +308,6 @@ fn read_flags(mac: &Inner, flags: &[&str]) -> Result<Up, Reply> {
                 });
             }
             "hostname" => up.hostname = Some(value()),
-            "login-server" => drop(value()),
             "advertise-tags" => {
                 up.tags = value()
                     .split(',')
@@ -321,7 +320,7 @@ fn read_flags(mac: &Inner, flags: &[&str]) -> Result<Up, Reply> {
             "ssh" => up.ssh = on,
             "reset" => up.reset = on,
             "timeout" => up.timeout = value().trim_end_matches('s').parse().ok().map(Duration::from_secs),
-            "accept-risk" => drop(value()),
+            "accept-risk" | "login-server" => drop(value()),
             _ => return Err(Reply::unknown(1, format!("flag provided but not defined: -{name}\n"))),
         }
     }
