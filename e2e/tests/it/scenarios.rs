@@ -112,6 +112,7 @@ async fn dash_is_not_bash_and_is_not_asked_to_be() {
 
 #[tokio::test]
 async fn kubelet_rbac_is_that_of_the_node_authorizer() {
+    crate::capi_provider_program();
     replay("kubelet-rbac").await;
 }
 
