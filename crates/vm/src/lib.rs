@@ -17,6 +17,7 @@
 //!   ones, and ends with 0 after a crash.
 
 mod error;
+pub mod golden;
 pub mod image;
 pub mod name;
 mod process;
@@ -26,6 +27,7 @@ pub mod synthetic;
 pub mod tart;
 
 pub use error::{Error, Retry};
+pub use golden::{Golden, Goldens, PullPolicy};
 pub use image::{Digest, ImageRef};
 pub use name::{GoldenKey, PodVm, VmName};
 pub use process::{Process, is_alive};

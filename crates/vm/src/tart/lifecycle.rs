@@ -200,6 +200,9 @@ impl Tart {
             return Err(Error::Missing(text));
         }
         let folder = self.folder(name);
+        if matches!(supervise::look(&folder)?, Seen::Running(_)) {
+            return Err(Error::Running(text));
+        }
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

@@ -4,8 +4,8 @@ use crate::world::{World, answers, cloned, image, running, until, vm, words};
 use futures::future::LocalBoxFuture;
 use russet_telemetry::Secret;
 use russet_vm::{
-    Credentials, Error, ExecRequest, GoldenKey, GuestCommand, Hardware, How, ImageRef, Launch, Owner, Power, Pull,
-    Source, StartFailure, Step, VmName, collect,
+    Credentials, Error, ExecRequest, GoldenKey, Goldens, GuestCommand, Hardware, How, ImageRef, Launch, Owner, Power,
+    Pull, Source, StartFailure, Step, VmName, collect,
 };
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ cases![
     vms_of_others_are_listed_and_cannot_be_named,
     a_tag_that_moved_is_noticed_by_a_pull,
     a_golden_base_is_cloned_by_name,
+    a_base_is_made_once_however_many_ask,
+    a_base_needs_no_registry_once_it_is_there,
     a_private_registry_takes_credentials_for_one_pull_or_for_all,
     an_image_that_nobody_has_is_not_pulled,
     a_call_that_is_dropped_can_be_repeated,
@@ -332,6 +334,47 @@ async fn a_golden_base_is_cloned_by_name(world: Box<dyn World>) {
     agent.start(&vm("a"), &Launch::default()).await.unwrap();
     answers(agent.as_ref(), &vm("a")).await;
     assert_eq!(agent.power(&golden).await.unwrap(), Some(Power::Off));
+}
+
+async fn a_base_is_made_once_however_many_ask(world: Box<dyn World>) {
+    let agent = world.agent();
+    world.publish(&image(), "one");
+    let (goldens, image) = (Goldens::new(agent.clone()), image());
+    let ask = || goldens.ensure(&image, PullPolicy::IfNotPresent, Pull::default());
+    let (one, two, three) = tokio::join!(ask(), ask(), ask());
+    let golden = one.unwrap();
+    assert_eq!([two.unwrap(), three.unwrap()], [golden.clone(), golden.clone()]);
+    let vms = agent.list().await.unwrap().vms;
+    assert_eq!(vms.len(), 1);
+    assert_eq!(vms[0].owner, Owner::Ours(golden.vm.clone()));
+    // Behind the tag is another image now; only who asks the registry notices.
+    world.publish(&image, "two");
+    assert_eq!(ask().await.unwrap(), golden);
+    let newer = goldens
+        .ensure(&image, PullPolicy::Always, Pull::default())
+        .await
+        .unwrap();
+    assert_ne!(newer.vm, golden.vm);
+}
+
+async fn a_base_needs_no_registry_once_it_is_there(world: Box<dyn World>) {
+    let agent = world.agent();
+    let digest = world.publish(&image(), "one");
+    let goldens = Goldens::new(agent.clone());
+    let never = goldens.ensure(&image(), PullPolicy::Never, Pull::default()).await;
+    assert!(matches!(never, Err(Error::Missing(_))), "{never:?}");
+    let pinned = image().at(digest);
+    let golden = goldens
+        .ensure(&pinned.to_ref(), PullPolicy::IfNotPresent, Pull::default())
+        .await
+        .unwrap();
+    agent.remove_image(&pinned).await.unwrap();
+    world.require_login("ghcr.io", "nobody", "knows");
+    let again = goldens
+        .ensure(&pinned.to_ref(), PullPolicy::Never, Pull::default())
+        .await
+        .unwrap();
+    assert_eq!(again, golden);
 }
 
 async fn a_private_registry_takes_credentials_for_one_pull_or_for_all(world: Box<dyn World>) {
