@@ -126,7 +126,7 @@ impl Error {
     /// Whether another attempt may help by itself.
     pub fn class(&self) -> Retry {
         match self {
-            Self::Unauthorized(_) | Self::NoSuchImage(_) => Retry::Later(Duration::from_secs(60)),
+            Self::Unauthorized(_) | Self::NoSuchImage(_) => Retry::Later(Duration::from_mins(1)),
             Self::Unsuitable(_) | Self::BadShare { .. } | Self::Missing(_) | Self::Exists(_) => Retry::UntilChanged,
             Self::NoAgent { .. } => Retry::Later(Duration::from_secs(1)),
             Self::Start(failure) => failure.class(),

@@ -12,7 +12,7 @@
 
 use crate::image::Pinned;
 use sha2::{Digest as _, Sha256};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 const POD: &str = "rvm";
 const GOLDEN: &str = "tuist-golden-";
@@ -228,8 +228,13 @@ fn is_hex(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
 }
 
-fn hex(bytes: &[u8], count: usize) -> String {
-    bytes.iter().take(count).map(|byte| format!("{byte:02x}")).collect()
+/// The first bytes in hex.
+pub(crate) fn hex(bytes: &[u8], count: usize) -> String {
+    bytes.iter().take(count).fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Which image a golden base is made of: 16 hex digits, also used in the Node's labels.

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 /// How long the supervisor may take to start a process, on a host that is very busy.
-const STARTING: Duration = Duration::from_secs(60);
+const STARTING: Duration = Duration::from_mins(1);
 /// How often an end is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -109,10 +109,7 @@ impl Host {
 
     /// Puts an image into the registry, told apart by `content`, and moves its tag there.
     pub fn publish(&self, image: &ImageRef, content: &str) -> Result<Digest, Error> {
-        let hex: String = sha2::Sha256::digest(content)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex = crate::name::hex(&sha2::Sha256::digest(content), 32);
         let digest: Digest = format!("sha256:{hex}")
             .parse()
             .map_err(|_| Error::Unsuitable("a digest".to_owned()))?;

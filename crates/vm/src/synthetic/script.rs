@@ -67,7 +67,7 @@ impl Plain {
     /// About what an M-series mini takes once the image is there (facts/anchors.md A: 15 s from clone to booted).
     pub fn like_a_mini() -> Self {
         Self {
-            pull: Duration::from_secs(25 * 60),
+            pull: Duration::from_mins(25),
             clone: Duration::from_secs(1),
             boot: Duration::from_secs(14),
             shut_down: Duration::from_secs(3),

@@ -9,11 +9,11 @@ use tokio::process::Command;
 
 /// As long as such a thing may take on a Mac (facts/kubelet-runners.md 1.6).
 pub(super) const QUICK: Duration = Duration::from_secs(30);
-pub(super) const SET: Duration = Duration::from_secs(60);
-pub(super) const CLONE: Duration = Duration::from_secs(300);
-pub(super) const DELETE: Duration = Duration::from_secs(300);
-pub(super) const STOP: Duration = Duration::from_secs(120);
-pub(super) const PULL: Duration = Duration::from_secs(20 * 60);
+pub(super) const SET: Duration = Duration::from_mins(1);
+pub(super) const CLONE: Duration = Duration::from_mins(5);
+pub(super) const DELETE: Duration = Duration::from_mins(5);
+pub(super) const STOP: Duration = Duration::from_mins(2);
+pub(super) const PULL: Duration = Duration::from_mins(20);
 /// What a child that inherited a pipe may hold it for, once the command has ended.
 const LINGER: Duration = Duration::from_secs(2);
 /// Nobody reads more of an error.
@@ -34,13 +34,14 @@ impl Refusal {
         let code = self
             .code
             .map_or_else(|| "killed by a signal".to_owned(), |code| format!("exit code {code}"));
-        match words::is_no_space(&self.stderr) {
-            true => Error::NoSpace(words::first_useful(&self.stderr)),
-            false => Error::Command {
-                command: self.command,
-                code,
-                words: words::first_useful(&self.stderr),
-            },
+        let words = words::first_useful(&self.stderr);
+        if words::is_no_space(&self.stderr) {
+            return Error::NoSpace(words);
+        }
+        Error::Command {
+            command: self.command,
+            code,
+            words,
         }
     }
 }
@@ -114,12 +115,11 @@ impl Tart {
             let read = async {
                 let mut lines = BufReader::new(stdout?).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    match extra.lines {
-                        Some(told) => told(&line),
-                        None => {
-                            output.push_str(&line);
-                            output.push('\n');
-                        }
+                    if let Some(told) = extra.lines {
+                        told(&line);
+                    } else {
+                        output.push_str(&line);
+                        output.push('\n');
                     }
                 }
                 Some(())

@@ -293,9 +293,8 @@ impl Tart {
 
     pub(super) async fn stop_vm(&self, name: &VmName, grace: Duration) -> Result<(), Error> {
         let text = name.to_string();
-        let process = match self.power_of(name).await? {
-            Some(Power::Running(process)) => process,
-            _ => return Ok(()),
+        let Some(Power::Running(process)) = self.power_of(name).await? else {
+            return Ok(());
         };
         if let (false, Some(process)) = (grace.is_zero(), &process) {
             process.signal(Signal::USR2);
@@ -347,12 +346,14 @@ impl Tart {
         }
         match self.call(&["delete", &text], DELETE).await? {
             Err(refusal) if words::is_running(&refusal.stderr) => return Err(Error::Running(text)),
+            Err(refusal) if words::is_half_deleted(&refusal.stderr) => {
+                // Only reached by a name of ours, and what `tart` cannot open does not run.
+                let rest = self.options.home.join("vms").join(&text);
+                remove(&rest)?;
+            }
             answer => gone(answer)?,
         }
-        match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::file(folder)(error)),
-            _ => Ok(()),
-        }
+        remove(&folder)
     }
 
     async fn rows(&self, words: &[&str]) -> Result<Vec<Row>, Error> {
@@ -412,6 +413,14 @@ fn gone(answer: Result<String, Refusal>) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(refusal) if words::is_missing(refusal.code, &refusal.stderr) => Ok(()),
         Err(refusal) => Err(refusal.into_error()),
+    }
+}
+
+/// Removes a folder that may be gone already.
+fn remove(folder: &Path) -> Result<(), Error> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::file(folder)(error)),
+        _ => Ok(()),
     }
 }
 

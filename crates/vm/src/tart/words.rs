@@ -26,6 +26,11 @@ pub(super) fn is_missing(code: Option<i32>, stderr: &str) -> bool {
     code == Some(2) && stderr.contains("does not exist")
 }
 
+/// What is left of a VM whose deletion was cut short: `tart` neither lists nor deletes it.
+pub(super) fn is_half_deleted(stderr: &str) -> bool {
+    stderr.contains("VM is missing")
+}
+
 pub(super) fn is_running(stderr: &str) -> bool {
     stderr
         .lines()
@@ -77,6 +82,9 @@ pub(super) fn is_lost_line(code: Option<i32>, output: &str) -> bool {
     }
 }
 
+/// What `tart run` says last when the guest is down.
+const END: &str = "guest has stopped the virtual machine";
+
 /// How a VM ended, from the exit of `tart run` and what it said. The exit alone does not tell: after a crash it is 0.
 pub(super) fn how(finished: Option<Finished>, output: &str) -> How {
     let Some(finished) = finished else { return How::Unknown };
@@ -86,7 +94,6 @@ pub(super) fn how(finished: Option<Finished>, output: &str) -> How {
     if finished.code != Some(0) {
         return How::Failed(start_failure(output));
     }
-    const END: &str = "guest has stopped the virtual machine";
     for line in output.lines().rev().map(str::trim) {
         match line.strip_prefix(END) {
             Some("") => return How::ShutDown,
@@ -128,17 +135,17 @@ fn start_failure(output: &str) -> StartFailure {
 mod tests {
     use super::*;
 
-    fn exit(code: Option<i32>, signal: Option<i32>) -> Option<Finished> {
-        Some(Finished {
+    fn exit(code: Option<i32>, signal: Option<i32>) -> Finished {
+        Finished {
             code,
             signal,
             at: jiff::Timestamp::UNIX_EPOCH,
-        })
+        }
     }
 
     #[test]
     fn an_exit_of_0_is_a_success_only_if_the_guest_shut_down() {
-        let zero = exit(Some(0), None);
+        let zero = Some(exit(Some(0), None));
         assert_eq!(how(zero, "x\nguest has stopped the virtual machine\n"), How::ShutDown);
         let crash = "guest has stopped the virtual machine due to error: Error Domain=VZErrorDomain Code=1";
         assert_eq!(
@@ -149,14 +156,14 @@ mod tests {
         assert_eq!(how(zero, ""), How::Unknown);
         assert_eq!(how(None, "guest has stopped the virtual machine\n"), How::Unknown);
         assert_eq!(
-            how(exit(None, Some(9)), "guest has stopped the virtual machine\n"),
+            how(Some(exit(None, Some(9))), "guest has stopped the virtual machine\n"),
             How::Killed(9)
         );
     }
 
     #[test]
     fn a_vm_that_did_not_start_has_a_reason_with_a_name() {
-        let failed = |text: &str| match how(exit(Some(1), None), text) {
+        let failed = |text: &str| match how(Some(exit(Some(1), None)), text) {
             How::Failed(failure) => failure.reason(),
             other => panic!("{other:?}"),
         };

@@ -5,11 +5,11 @@ use futures::future::LocalBoxFuture;
 use russet_telemetry::Secret;
 use russet_vm::{
     Credentials, Error, ExecRequest, GoldenKey, Goldens, GuestCommand, Hardware, How, ImageRef, Launch, Owner, Power,
-    Pull, Source, StartFailure, Step, VmName, collect,
+    Pull, PullPolicy, Source, StartFailure, Step, VmName, collect,
 };
 use std::time::Duration;
 
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,

@@ -40,6 +40,7 @@ cases![
     an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host,
     a_missing_tart_is_named,
     a_full_disk_has_a_name,
+    a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
 ];
 
 /// tart #967: the lock is lost, so `tart list` says stopped, `tart stop` refuses, and a second run fails.
@@ -127,7 +128,7 @@ async fn a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown(world: Tar
     .await;
     assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Running(Some(process))));
     answers(&agent, &name).await;
-    agent.stop(&name, Duration::from_secs(60)).await.unwrap();
+    agent.stop(&name, Duration::from_mins(1)).await.unwrap();
     let exit = agent.ended(&name).await.unwrap();
     assert_eq!((exit.how, exit.finished), (How::Unknown, None));
 }
@@ -435,4 +436,18 @@ async fn a_full_disk_has_a_name(world: TartWorld) {
         .unwrap();
     let error = agent.pull(&image(), Pull::default()).await.unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
+}
+
+/// An agent that was cancelled killed its `tart delete` in the middle. What was left had no `config.json`: `tart` did not list it,
+/// and refused to delete it for ever after.
+async fn a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    cloned(&world, &name).await;
+    let folder = world.options.home.join("vms").join(name.to_string());
+    std::fs::remove_file(folder.join("config.json")).unwrap();
+    assert_eq!(agent.power(&name).await.unwrap(), None);
+    agent.delete(&name).await.unwrap();
+    assert!(!folder.exists());
+    cloned(&world, &name).await;
+    assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
 }

@@ -143,7 +143,7 @@ impl Drop for TartWorld {
 
 /// Looks until it is so.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     loop {
         if let Some(found) = look().await {
             return found;

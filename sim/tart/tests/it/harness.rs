@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const IMAGE: &str = "ghcr.io/acme/mac:v1";
 /// Generous: the machine may be busy with other things.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A host with its own home.
 pub(crate) struct Host {

@@ -1,5 +1,7 @@
 //! What the emulated `tart` says and does, by the built program. Read it as documentation of the real one's habits.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 mod files;
 mod guests;
 mod harness;
