@@ -44,7 +44,11 @@ pub struct Tart {
 
 impl Tart {
     /// Touches nothing.
-    pub fn new(options: Options) -> Self {
+    pub fn new(mut options: Options) -> Self {
+        // Supervisors work elsewhere, and later agents may start elsewhere.
+        for path in [&mut options.home, &mut options.state] {
+            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+        }
         Self { options }
     }
 

@@ -118,11 +118,11 @@ impl Tart {
             program: self.options.program.clone(),
             words,
             environment: BTreeMap::from([("TART_HOME".to_owned(), home)]),
-            log: command.log.clone(),
+            log: std::path::absolute(&command.log).map_err(Error::file(&command.log))?,
         };
         // Where its last words are looked for after an accident.
         let note = order.dir.join("log");
-        std::fs::write(&note, command.log.as_os_str().as_encoded_bytes()).map_err(Error::file(&note))?;
+        std::fs::write(&note, order.log.as_os_str().as_encoded_bytes()).map_err(Error::file(&note))?;
         match supervise::launch(&self.options.supervisor, &order).await {
             Ok(_) => Ok(()),
             Err(NotStarted::Busy) => Err(Error::Running(format!("{name}/{id}"))),

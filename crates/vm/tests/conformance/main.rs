@@ -1,7 +1,7 @@
 //! What every runtime keeps to, tried on each of them; and what only Tart has to be tried for.
 //!
-//! This program is three: the tests, `tart` (the emulator) when it is called so, and a supervisor when told so. That way the
-//! tests need no other package to be built.
+//! This program is four: the tests, `tart` (the emulator) when it is called so, a supervisor and an agent when told so. That way
+//! the tests need no other package to be built.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,13 +31,17 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|word| word == world::SUPERVISE) {
         return russet_vm::supervise::main();
     }
+    if words.first().is_some_and(|word| word == only_tart::AGENT) {
+        only_tart::agent(&words);
+        return ExitCode::SUCCESS;
+    }
     if russet_sim_tart::poses(&program, words.first()) {
         return russet_sim_tart::main(words.into_iter());
     }
     let mut trials = Vec::new();
     for case in cases::ALL {
         trials.push(trial("synthetic", case.name, || {
-            run((case.run)(Box::new(SyntheticWorld::new())))
+            run((case.run)(Box::new(SyntheticWorld::new())));
         }));
         trials.push(trial("tart", case.name, || run((case.run)(Box::new(TartWorld::new())))));
     }
@@ -62,7 +66,7 @@ fn run(case: impl Future<Output = ()>) {
     runtime.block_on(async {
         tokio::time::timeout(DEADLINE, case)
             .await
-            .expect("the case took too long")
+            .expect("the case took too long");
     });
     runtime.shutdown_background();
 }

@@ -40,6 +40,8 @@ cases![
     an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host,
     a_missing_tart_is_named,
     a_full_disk_has_a_name,
+    a_vm_survives_the_violent_end_of_its_agent,
+    a_supervisor_that_is_told_to_end_stops_its_vm_in_order,
     a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
 ];
 
@@ -450,4 +452,87 @@ async fn a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew(world: T
     assert!(!folder.exists());
     cloned(&world, &name).await;
     assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
+}
+
+/// Makes this program an agent that starts a VM and is then in nobody's way.
+pub(crate) const AGENT: &str = "--agent";
+
+pub(crate) fn agent(words: &[std::ffi::OsString]) {
+    use std::io::Write as _;
+    let path = |index: usize| std::path::PathBuf::from(&words[index]);
+    let this = std::env::current_exe().unwrap();
+    let tart = russet_vm::Tart::new(russet_vm::tart::Options {
+        program: path(1),
+        home: path(2),
+        state: path(3),
+        supervisor: russet_vm::supervise::Supervisor {
+            program: this,
+            words: vec![crate::world::SUPERVISE.into()],
+        },
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        tart.start(&vm("a"), &Launch::default()).await.unwrap();
+        assert!(writeln!(std::io::stdout(), "started").is_ok());
+        std::future::pending::<()>().await;
+    });
+}
+
+/// launchd kills the whole process group of a job that it restarts.
+async fn a_vm_survives_the_violent_end_of_its_agent(world: TartWorld) {
+    use tokio::io::AsyncBufReadExt as _;
+    let name = vm("a");
+    cloned(&world, &name).await;
+    let mut first = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .arg(AGENT)
+        .args([&world.options.program, &world.options.home, &world.options.state])
+        .stdout(std::process::Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    tokio::io::BufReader::new(first.stdout.take().unwrap())
+        .read_line(&mut line)
+        .await
+        .unwrap();
+    assert_eq!(line, "started\n");
+    let group = Pid::from_raw(i32::try_from(first.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+    first.wait().await.unwrap();
+
+    let second = world.tart();
+    let Some(Power::Running(Some(process))) = second.power(&name).await.unwrap() else {
+        panic!("the VM is gone")
+    };
+    assert!(russet_vm::is_alive(&process));
+    answers(&second, &name).await;
+    collect(
+        second
+            .exec(&name, words(&["sudo", "shutdown", "-h", "now"]))
+            .await
+            .unwrap(),
+        b"",
+        100,
+    )
+    .await
+    .ok();
+    assert_eq!(second.ended(&name).await.unwrap().how, How::ShutDown);
+}
+
+/// When the host goes down, everybody gets SIGTERM; `tart` would just die of it.
+async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    let process = running(&world, &name).await;
+    let keeper = Pid::from_raw(i32::try_from(supervisor(&process)).unwrap()).unwrap();
+    assert_eq!(
+        rustix::process::getsid(Some(keeper)).unwrap(),
+        keeper,
+        "a session of its own"
+    );
+    kill_process(keeper, Signal::TERM).unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
 }
