@@ -5,6 +5,7 @@
 
 mod call;
 mod exec;
+mod images;
 mod json;
 mod lifecycle;
 mod words;
