@@ -49,7 +49,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let (mut encoder, mut again) = (Encoder::new(), BytesMut::new());
     for frame in &frames {
+        let before = again.len();
         encoder.encode(frame, &mut again).unwrap();
+        // Our own compression may be worse than theirs, and then the block is larger than we would take.
+        if !matches!(frame, Frame::Data { .. }) && again.len() - before > 8 + 16 * 1024 {
+            return;
+        }
     }
     assert_eq!(decode(std::iter::once(&again[..])), (frames, Ok(true)));
 });

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::version::WebSocketFlavour;
-use super::{Pace, websocket};
+use super::{Pace, farewell, websocket};
 use crate::backend::{Backend, Duplex, PodRef};
 use crate::spdy::{Broken, Connection, Headers, Incoming, rst};
 use crate::stream::{Reader, Writer};
@@ -111,7 +111,7 @@ where
         }
     }
     pairs.abort_all();
-    connection.close().await
+    farewell(pace, connection.close()).await
 }
 
 async fn reset(writer: &Writer, status: u32) {
@@ -204,7 +204,7 @@ where
         () = gone.cancelled() => return Ok(()),
         () = channels.idle(pace.idle) => {}
     }
-    channels.close().await
+    farewell(pace, channels.close()).await
 }
 
 #[cfg(test)]

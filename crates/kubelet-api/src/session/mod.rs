@@ -13,7 +13,7 @@ pub(crate) use self::outcome::run as run_to_end;
 pub(crate) use self::remote::{Action, Wanted, remote_spdy, remote_websocket};
 pub(crate) use self::version::{choose_port_forward, choose_spdy, choose_websocket};
 
-use crate::spdy::Rules;
+use crate::spdy::{Broken, Rules};
 
 /// How long and how much, for one session.
 #[derive(Debug, Clone, Copy)]
@@ -50,4 +50,10 @@ impl Pace {
             ping: self.ping,
         }
     }
+}
+
+/// The last words of a session. A peer that has stopped reading must not keep it for ever.
+async fn farewell(pace: Pace, words: impl Future<Output = Result<(), Broken>>) -> Result<(), Broken> {
+    let late = |_| Err(Broken::Io(std::io::ErrorKind::TimedOut.into()));
+    tokio::time::timeout(pace.idle, words).await.unwrap_or_else(late)
 }

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::outcome::{self, Outcome};
 use super::version::{Version, WebSocketFlavour};
-use super::{Pace, websocket};
+use super::{Pace, farewell, websocket};
 use crate::backend::{Backend, ContainerRef, Exec, Exit, Io};
 use crate::refusal::Refusal;
 use crate::spdy::{Broken, Connection, Headers, Incoming};
@@ -119,7 +119,7 @@ where
     let expected = expected(wanted, version);
     let Some(mut streams) = collect(&mut connection, &expected, pace.creation).await else {
         tracing::debug!(?expected, "the caller did not open the streams it announced");
-        return connection.close().await;
+        return farewell(pace, connection.close()).await;
     };
     let closers: Vec<_> = [Kind::Stdout, Kind::Stderr, Kind::Error, Kind::Stdin, Kind::Resize]
         .into_iter()
@@ -138,21 +138,25 @@ where
     };
     // Streams nobody asked for, and further ones, are read and forgotten.
     drop(streams);
+    connection.incoming.close();
     let gone = connection.gone();
     let outcome = tokio::select! {
         outcome = action.perform(&*backend, &container, wanted.tty, io) => outcome,
         () = gone.cancelled() => return Ok(()),
         () = connection.idle(pace.idle) => Err(idle(pace.idle)),
     };
-    for (kind, closer) in closers {
-        let last = if kind == Kind::Error {
-            outcome::report(&outcome, version)
-        } else {
-            Bytes::new()
-        };
-        closer.finish(last).await;
-    }
-    connection.close().await
+    let words = async {
+        for (kind, closer) in closers {
+            let last = if kind == Kind::Error {
+                outcome::report(&outcome, version)
+            } else {
+                Bytes::new()
+            };
+            closer.finish(last).await;
+        }
+        connection.close().await
+    };
+    farewell(pace, words).await
 }
 
 /// The same over WebSocket.
@@ -201,11 +205,14 @@ where
         () = gone.cancelled() => return Ok(()),
         () = channels.idle(pace.idle) => Err(idle(pace.idle)),
     };
-    let report = outcome::report(&outcome, flavour.version);
-    if !report.is_empty() {
-        channels.send(ERROR, report).await;
-    }
-    channels.close().await
+    let words = async {
+        let report = outcome::report(&outcome, flavour.version);
+        if !report.is_empty() {
+            channels.send(ERROR, report).await;
+        }
+        channels.close().await
+    };
+    farewell(pace, words).await
 }
 
 fn idle(limit: Duration) -> Refusal {

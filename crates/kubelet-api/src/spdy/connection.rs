@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadHalf};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::frame::{Decoder, Encoder, Frame, FrameError, rst};
+use super::frame::{Decoder, Frame, FrameError, rst};
 use super::headers::{HeaderError, Headers};
+use super::outgoing::{Reply, send};
 use crate::stream::{Feed, Out, Piece, Reader, Writer};
 
 const READ_BUFFER: usize = 64 * 1024;
-const WRITE_BUFFER: usize = 64 * 1024;
 /// Pieces waiting for the socket, over all streams.
 const QUEUED: usize = 16;
 /// Small frames of our own waiting for the socket.
@@ -68,17 +68,6 @@ pub(crate) struct Incoming {
     pub(crate) headers: Headers,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
-}
-
-#[derive(Debug)]
-enum Reply {
-    Accepted(u32),
-    Reset(u32, u32),
-    Pong(u32),
-    /// Our last word to a peer that broke the protocol.
-    Quit {
-        last: u32,
-    },
 }
 
 /// A connection. Dropping it closes the socket at once.
@@ -311,105 +300,6 @@ impl Receiving {
                 feed.fate.reset();
             }
             let _ = self.reply.try_send(Reply::Reset(id, rst::CANCEL));
-        }
-    }
-}
-
-async fn send<T: AsyncWrite>(
-    mut socket: WriteHalf<T>,
-    mut outs: mpsc::Receiver<Out>,
-    mut replies: mpsc::Receiver<Reply>,
-    ping: Duration,
-    touch: &watch::Sender<Instant>,
-) -> Result<(), Broken> {
-    let mut writing = Writing::default();
-    let mut pings = interval_at(Instant::now() + ping, ping);
-    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next_ping = 2_u32;
-    loop {
-        tokio::select! {
-            biased;
-            Some(reply) = replies.recv() => writing.reply(&reply)?,
-            Some(out) = outs.recv() => writing.out(out)?,
-            _ = pings.tick() => {
-                writing.frame(&Frame::Ping { id: next_ping })?;
-                next_ping = next_ping.wrapping_add(2);
-            }
-        }
-        // What is queued behind it goes with it, replies first as ever.
-        while !writing.last && writing.buffer.len() < WRITE_BUFFER {
-            if let Ok(reply) = replies.try_recv() {
-                writing.reply(&reply)?;
-            } else if let Ok(out) = outs.try_recv() {
-                writing.out(out)?;
-            } else {
-                break;
-            }
-        }
-        if writing.moved {
-            touch.send_replace(Instant::now());
-            writing.moved = false;
-        }
-        socket.write_all_buf(&mut writing.buffer).await?;
-        socket.flush().await?;
-        if writing.last {
-            socket.shutdown().await?;
-            return Ok(());
-        }
-    }
-}
-
-/// Frames on their way into the socket.
-#[derive(Default)]
-struct Writing {
-    encoder: Encoder,
-    buffer: BytesMut,
-    accepted: u32,
-    moved: bool,
-    last: bool,
-}
-
-impl Writing {
-    fn frame(&mut self, frame: &Frame) -> Result<(), Broken> {
-        Ok(self.encoder.encode(frame, &mut self.buffer)?)
-    }
-
-    fn reply(&mut self, reply: &Reply) -> Result<(), Broken> {
-        match *reply {
-            Reply::Accepted(id) => {
-                self.accepted = id;
-                self.frame(&Frame::SynReply {
-                    id,
-                    fin: false,
-                    headers: Headers::default(),
-                })
-            }
-            Reply::Reset(id, status) => self.frame(&Frame::RstStream { id, status }),
-            Reply::Pong(id) => self.frame(&Frame::Ping { id }),
-            Reply::Quit { last } => {
-                self.last = true;
-                self.frame(&Frame::GoAway {
-                    last,
-                    status: rst::PROTOCOL_ERROR,
-                })
-            }
-        }
-    }
-
-    fn out(&mut self, out: Out) -> Result<(), Broken> {
-        match out {
-            Out::Data { id, bytes, fin } => {
-                self.moved = true;
-                self.frame(&Frame::Data { id, fin, bytes })
-            }
-            Out::Reset { id, status } => self.frame(&Frame::RstStream { id, status }),
-            Out::Close => {
-                self.last = true;
-                self.frame(&Frame::GoAway {
-                    last: self.accepted,
-                    status: 0,
-                })
-            }
         }
     }
 }

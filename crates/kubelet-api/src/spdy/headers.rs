@@ -59,13 +59,9 @@ pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
     /// From pairs.
-    pub fn new(pairs: impl IntoIterator<Item = (&'static str, String)>) -> Self {
-        Self(
-            pairs
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
-        )
+    pub fn new(pairs: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+        let pairs = pairs.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Self(pairs.collect())
     }
 
     /// The first value under this name.

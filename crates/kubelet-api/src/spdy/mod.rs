@@ -6,6 +6,7 @@
 mod connection;
 mod frame;
 mod headers;
+mod outgoing;
 
 pub(crate) use self::connection::{Broken, Connection, Incoming, Rules, idle};
 pub use self::frame::{Decoder, Encoder, Frame, FrameError, MAX_PIECE, rst};

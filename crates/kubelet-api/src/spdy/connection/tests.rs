@@ -1,7 +1,8 @@
 //! The server's side against a client that is nothing but frames.
 
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
+use super::super::frame::Encoder;
 use super::*;
 
 const RULES: Rules = Rules {
