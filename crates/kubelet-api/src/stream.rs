@@ -88,6 +88,7 @@ impl Fate {
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) bytes: Bytes,
+    #[expect(dead_code, reason = "held, never read: dropping it gives the memory back")]
     pub(crate) share: Option<OwnedSemaphorePermit>,
 }
 

@@ -60,7 +60,7 @@ impl Log {
         let first = length.saturating_sub(tail);
         let last = if options.follow { usize::MAX } else { length };
         let watcher = self.state.subscribe();
-        let next = async move |(index, mut watcher): (usize, watch::Receiver<(usize, bool)>)| {
+        futures::stream::unfold((self, first, watcher), move |(log, index, mut watcher)| async move {
             if index >= last {
                 return None;
             }
@@ -68,14 +68,8 @@ impl Log {
                 .wait_for(|(length, ended)| index < *length || *ended)
                 .await
                 .ok()?;
-            let entry = self.entries.lock().unwrap().get(index).cloned()?;
-            Some((Ok(entry), (index + 1, watcher)))
-        };
-        // An async closure lends itself out, which `unfold` cannot have; a box of its future owns what it needs.
-        let next = Arc::new(next);
-        futures::stream::unfold((first, watcher), move |state| {
-            let next = next.clone();
-            async move { next(state).await }
+            let entry = log.entries.lock().unwrap().get(index).cloned()?;
+            Some((Ok(entry), (log, index + 1, watcher)))
         })
         .boxed()
     }

@@ -70,7 +70,7 @@ async fn next(socket: &mut Socket) -> Option<Message> {
 }
 
 const ASKING: &str = "exec?container=c&stdin=true&stdout=true&stderr=true&command=sh&command=-c&command=\
-                      read%20line;%20echo%20%22got%20$line%22;%20echo%20bad%20%3E%262;%20exit%204";
+                      read%20line%3B%20echo%20%22got%20$line%22%3B%20echo%20bad%20%3E%262%3B%20exit%204";
 
 fn check(channels: &BTreeMap<u8, Vec<u8>>) {
     assert_eq!(channels[&1], b"got hello\n");
@@ -86,8 +86,8 @@ fn a_command_runs_over_channels() {
         stage.announce("browser").await;
         let mut socket = connect(stage, &format!("browser/{ASKING}"), "v4.channel.k8s.io").await;
         // An empty first message says that the streams are open.
-        assert_eq!(next(&mut socket).await, Some(Message::binary(&[1][..])));
-        socket.send(Message::binary(&b"\0hello\n"[..])).await.unwrap();
+        assert_eq!(next(&mut socket).await, Some(Message::binary(b"\x01".as_slice())));
+        socket.send(Message::binary(b"\0hello\n".as_slice())).await.unwrap();
         let mut channels = BTreeMap::<u8, Vec<u8>>::new();
         while let Some(message) = next(&mut socket).await {
             let data = message.into_data();
@@ -138,8 +138,8 @@ fn a_port_is_forwarded_over_channels() {
         for channel in [0, 1] {
             assert_eq!(next(&mut socket).await, Some(Message::binary(vec![channel, low, high])));
         }
-        socket.send(Message::binary(&b"\0hello"[..])).await.unwrap();
-        assert_eq!(next(&mut socket).await, Some(Message::binary(&b"\0olleh"[..])));
+        socket.send(Message::binary(b"\0hello".as_slice())).await.unwrap();
+        assert_eq!(next(&mut socket).await, Some(Message::binary(b"\0olleh".as_slice())));
         assert_eq!(next(&mut socket).await, None);
     });
 }
