@@ -35,10 +35,6 @@ pub struct ContainerRef {
 
 /// Which part of a log is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the query parameters of Kubernetes, each on its own"
-)]
 pub struct LogOptions {
     /// Go on with new lines until this instance of the container ends.
     pub follow: bool,

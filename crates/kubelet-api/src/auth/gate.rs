@@ -11,8 +11,8 @@ use super::{Attributes, Presented, ReviewError, Reviewer, User};
 
 const TOKENS_KEPT: usize = 1024;
 const DECISIONS_KEPT: usize = 4096;
-const TOKEN_GOOD_FOR: Duration = Duration::from_secs(2 * 60);
-const YES_GOOD_FOR: Duration = Duration::from_secs(5 * 60);
+const TOKEN_GOOD_FOR: Duration = Duration::from_mins(2);
+const YES_GOOD_FOR: Duration = Duration::from_mins(5);
 const NO_GOOD_FOR: Duration = Duration::from_secs(30);
 /// Reviews under way at once: strangers with made-up tokens must not become a flood at the apiserver.
 const REVIEWS: usize = 16;

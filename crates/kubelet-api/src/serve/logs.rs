@@ -118,22 +118,24 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
-    fn entry(second: i64, text: &'static str, partial: bool) -> io::Result<LogEntry> {
-        Ok(LogEntry {
+    fn entry(second: i64, text: &'static str, partial: bool) -> LogEntry {
+        LogEntry {
             at: at(second),
             text: Bytes::from_static(text.as_bytes()),
             partial,
-        })
+        }
     }
 
     async fn shown(options: LogOptions) -> String {
-        let entries = vec![
+        let entries = [
             entry(0, "old ", true),
             entry(2, "line", false),
             entry(2, "new", false),
             entry(3, "cut", true),
         ];
-        let pieces: Vec<_> = text(futures::stream::iter(entries).boxed(), &options).collect().await;
+        let pieces: Vec<_> = text(futures::stream::iter(entries.map(Ok)).boxed(), &options)
+            .collect()
+            .await;
         pieces
             .into_iter()
             .map(|piece| String::from_utf8(piece.unwrap().to_vec()).unwrap())

@@ -40,7 +40,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a failing `accept` is left alone: it fails for want of file descriptors, which come back by waiting.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A peer that vanished without a word is noticed after about a minute and a half.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_STEP: Duration = Duration::from_secs(10);
 
 /// Deadlines and bounds. The defaults are those of a stock kubelet where it has one.
@@ -73,10 +73,10 @@ impl Default for Limits {
         Self {
             connections: 512,
             stream_creation: Duration::from_secs(30),
-            stream_idle: Duration::from_secs(4 * 60 * 60),
+            stream_idle: Duration::from_hours(4),
             request_idle: Duration::from_secs(90),
             ping: Duration::from_secs(15),
-            forward_stall: Duration::from_secs(120),
+            forward_stall: Duration::from_mins(2),
             forward_streams: 512,
             session_memory: 4 * 1024 * 1024,
             run_output: 4 * 1024 * 1024,

@@ -143,7 +143,7 @@ impl Connection {
         // A writer that is gone has its reason in its result.
         let _ = self.out.send(Out::Close).await;
         drop((self.out, self.incoming));
-        self.writer.await.unwrap_or_else(|_| Ok(()))?;
+        self.writer.await.unwrap_or(Ok(()))?;
         match timeout(LINGER, self.reader).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) | Err(_) => Ok(()),

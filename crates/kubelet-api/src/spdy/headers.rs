@@ -145,13 +145,12 @@ impl Inflater {
             rest = rest.get(consumed..).ok_or(HeaderError::Corrupt)?;
             match outcome {
                 Ok(Status::Ok | Status::BufError) => {}
-                // The stream lasts as long as the connection; one that ends can carry no further block.
-                Ok(Status::StreamEnd) => return Err(HeaderError::Corrupt),
                 Err(error) if error.needs_dictionary() == Some(DICTIONARY_ID) => {
                     self.0.set_dictionary(&DICTIONARY).map_err(|_| HeaderError::Corrupt)?;
                     continue;
                 }
-                Err(_) => return Err(HeaderError::Corrupt),
+                // The stream lasts as long as the connection; one that ends can carry no further block.
+                Ok(Status::StreamEnd) | Err(_) => return Err(HeaderError::Corrupt),
             }
             let room = plain.len() < plain.capacity();
             if rest.is_empty() && room {

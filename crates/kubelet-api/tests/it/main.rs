@@ -17,6 +17,7 @@ mod local;
 mod logs;
 mod ports;
 mod rights;
+mod server;
 mod stage;
 mod terminal;
 mod websocket;

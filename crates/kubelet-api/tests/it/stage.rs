@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::local::Local;
 
 /// Long enough for a busy two-core machine; nothing waits for it when all is well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The name of the node.
 pub(crate) const NODE: &str = "mac1";

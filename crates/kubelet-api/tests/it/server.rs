@@ -1,0 +1,350 @@
+//! The server on its own, with a caller that is nothing but TLS and frames: what kubectl never does, or not on request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use russet_kubelet_api::auth::{ReviewError, Reviewer, User};
+use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers};
+use russet_kubelet_api::{Limits, Options, Server, Serving};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::commands::runs;
+use crate::local::Local;
+use crate::stage::{PATIENCE, eventually, read};
+
+/// Lets everybody with a certificate do everything.
+struct Trusting;
+
+impl Reviewer for Trusting {
+    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+        Ok(None)
+    }
+
+    async fn access(&self, _: &User, _: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
+        Ok(true)
+    }
+}
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn issue(authority: &Authority, name: &str) -> (rcgen::Certificate, KeyPair) {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().unwrap();
+    (params.signed_by(&key, authority).unwrap(), key)
+}
+
+struct Alone {
+    authority: Authority,
+    serving: Serving,
+    address: std::net::SocketAddr,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Alone {
+    async fn start(limits: Limits) -> Self {
+        let authority = authority();
+        let serving = Serving::empty();
+        let options = Options {
+            node: "mac1".to_owned(),
+            client_ca: authority.pem(),
+            serving: serving.clone(),
+            limits,
+        };
+        let backend = Local::new();
+        backend.add("p", 1);
+        let server = Server::new(options, backend, Trusting).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(server.run(listener, stop.clone()));
+        let alone = Self {
+            authority,
+            serving,
+            address,
+            stop,
+            running,
+        };
+        alone.renew();
+        alone
+    }
+
+    fn renew(&self) {
+        let (certificate, key) = issue(&self.authority, "mac1");
+        self.serving.replace(&certificate.pem(), &key.serialize_pem()).unwrap();
+    }
+
+    async fn connect_with(&self, issuer: &Authority) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone()).unwrap();
+        let (certificate, key) = issue(issuer, "apiserver");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let tcp = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+    }
+
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        self.connect_with(&self.authority).await.unwrap()
+    }
+
+    async fn certificate(&self) -> CertificateDer<'static> {
+        let socket = self.connect().await;
+        let shown = socket.get_ref().1.peer_certificates().unwrap();
+        shown[0].clone()
+    }
+
+    async fn exec(&self, protocol: &str, query: &str) -> Caller {
+        let mut socket = self.connect().await;
+        let request = format!(
+            "POST /exec/default/p/c?{query} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+             X-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut input = BytesMut::new();
+        let head = loop {
+            if let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break input.split_to(end + 4);
+            }
+            assert_ne!(socket.read_buf(&mut input).await.unwrap(), 0);
+        };
+        let head = String::from_utf8(head.to_vec()).unwrap().to_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+        assert!(
+            head.contains(&format!("x-stream-protocol-version: {protocol}\r\n")),
+            "{head}"
+        );
+        Caller {
+            socket,
+            input,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(),
+        }
+    }
+}
+
+struct Caller {
+    socket: TlsStream<TcpStream>,
+    input: BytesMut,
+    encoder: Encoder,
+    decoder: Decoder,
+}
+
+impl Caller {
+    async fn send(&mut self, frame: Frame) {
+        let mut bytes = BytesMut::new();
+        self.encoder.encode(&frame, &mut bytes).unwrap();
+        self.socket.write_all(&bytes).await.unwrap();
+        self.socket.flush().await.unwrap();
+    }
+
+    async fn open(&mut self, id: u32, kind: &str) {
+        let headers = Headers::new([("streamtype", kind)]);
+        self.send(Frame::SynStream {
+            id,
+            fin: false,
+            headers,
+        })
+        .await;
+        loop {
+            match self.next().await {
+                Some(Frame::SynReply { id: replied, .. }) if replied == id => return,
+                Some(Frame::Ping { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.input).unwrap() {
+                return Some(frame);
+            }
+            let read = self.socket.read_buf(&mut self.input);
+            // A server that is stopped in the middle may not say goodbye as TLS wants it.
+            if timeout(PATIENCE, read).await.expect("a frame or the end").unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Everything that is sent on one stream until the connection ends.
+    async fn rest(&mut self, wanted: u32) -> String {
+        let mut all = Vec::new();
+        while let Some(frame) = self.next().await {
+            if let Frame::Data { id, bytes, .. } = frame
+                && id == wanted
+            {
+                all.extend_from_slice(&bytes);
+            }
+        }
+        String::from_utf8(all).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_to_the_next_caller() {
+    let alone = Alone::start(Limits::default()).await;
+    let first = alone.certificate().await;
+    assert_eq!(alone.certificate().await, first);
+    alone.renew();
+    assert_ne!(alone.certificate().await, first);
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_opens_nothing() {
+    let alone = Alone::start(Limits::default()).await;
+    let stranger = alone.connect_with(&authority()).await;
+    // In TLS 1.3 the client learns of the refusal only when it reads.
+    if let Ok(mut socket) = stranger {
+        let _ = socket.write_all(b"GET /pods HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await.unwrap_err();
+        assert!(answer.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_stop_ends_sessions_and_the_commands_they_run() {
+    let limits = Limits {
+        drain: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!(
+        "echo%20$$%20%3E%20{0}.new%3B%20mv%20{0}.new%20{0}%3B%20exec%20sleep%201000",
+        file.display()
+    );
+    let query = format!("output=1&command=sh&command=-c&command={script}");
+    let mut caller = alone.exec("v4.channel.k8s.io", &query).await;
+    caller.open(1, "error").await;
+    caller.open(3, "stdout").await;
+    eventually("the command runs", async || file.exists()).await;
+    let pid = read(&file).trim().to_owned();
+    alone.stop.cancel();
+    timeout(PATIENCE, alone.running).await.unwrap().unwrap();
+    while caller.next().await.is_some() {}
+    eventually("the command ends", async || !runs(&pid)).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_open_its_streams_is_sent_away() {
+    let limits = Limits {
+        stream_creation: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let mut caller = alone.exec("v4.channel.k8s.io", "output=1&command=true").await;
+    caller.open(1, "error").await;
+    assert_eq!(caller.next().await, Some(Frame::GoAway { last: 1, status: 0 }));
+    assert_eq!(caller.next().await, None);
+}
+
+#[tokio::test]
+async fn a_session_in_which_nothing_moves_ends_and_says_so() {
+    let limits = Limits {
+        stream_idle: Duration::from_secs(1),
+        ping: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let mut caller = alone
+        .exec("v4.channel.k8s.io", "output=1&command=sleep&command=1000")
+        .await;
+    caller.open(1, "error").await;
+    caller.open(3, "stdout").await;
+    let status = caller.rest(1).await;
+    assert!(status.contains("nothing was sent or received for 1 s"), "{status}");
+}
+
+#[tokio::test]
+async fn callers_of_the_first_version_get_words_instead_of_objects() {
+    let alone = Alone::start(Limits::default()).await;
+    let mut caller = alone
+        .exec("channel.k8s.io", "output=1&command=sh&command=-c&command=exit%203")
+        .await;
+    caller.open(1, "error").await;
+    caller.open(3, "stdout").await;
+    assert_eq!(
+        caller.rest(1).await,
+        "command terminated with non-zero exit code: exit status 3"
+    );
+}
+
+/// Bytes that follow the request at once sit in the HTTP reader when the session takes over.
+#[tokio::test]
+async fn frames_that_come_with_the_request_are_not_lost() {
+    let alone = Alone::start(Limits::default()).await;
+    let mut socket = alone.connect().await;
+    let mut bytes = BytesMut::from(
+        &b"POST /exec/default/p/c?output=1&input=1&command=cat HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+           X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n"[..],
+    );
+    let mut encoder = Encoder::new();
+    for (id, kind) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
+        let headers = Headers::new([("streamtype", kind)]);
+        encoder
+            .encode(
+                &Frame::SynStream {
+                    id,
+                    fin: false,
+                    headers,
+                },
+                &mut bytes,
+            )
+            .unwrap();
+    }
+    let early = Bytes::from_static(b"early");
+    encoder
+        .encode(
+            &Frame::Data {
+                id: 3,
+                fin: true,
+                bytes: early,
+            },
+            &mut bytes,
+        )
+        .unwrap();
+    socket.write_all(&bytes).await.unwrap();
+    let mut input = BytesMut::new();
+    while !input.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        assert_ne!(socket.read_buf(&mut input).await.unwrap(), 0);
+    }
+    let end = input.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    let input = input.split_off(end + 4);
+    let mut caller = Caller {
+        socket,
+        input,
+        encoder,
+        decoder: Decoder::new(),
+    };
+    assert_eq!(caller.rest(5).await, "early");
+}
