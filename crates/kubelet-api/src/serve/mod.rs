@@ -37,6 +37,8 @@ use crate::session::Pace;
 
 /// A client that has not shown its hand by then is not one.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Between requests of a caller without a certificate, who may be anybody and takes a seat all the same.
+const STRANGER_IDLE: Duration = Duration::from_secs(30);
 /// How long a failing `accept` is left alone: it fails for want of file descriptors, which come back by waiting.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A peer that vanished without a word is noticed after about a minute and a half.
@@ -236,7 +238,10 @@ async fn serve<B: Backend, R: Reviewer>(
         _seat: seat,
     };
     let stop = service.stop.clone();
-    let idle = service.limits.request_idle;
+    let idle = match &caller.presented {
+        Some(_) => service.limits.request_idle,
+        None => service.limits.request_idle.min(STRANGER_IDLE),
+    };
     let handler = service_fn(move |request| {
         let (service, caller) = (service.clone(), caller.clone());
         async move { Ok::<_, std::convert::Infallible>(service.answer(&caller, request).await) }

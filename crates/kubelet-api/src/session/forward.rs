@@ -86,8 +86,15 @@ where
                             Half::Data => (other.stream, stream),
                             Half::Error => (stream, other.stream),
                         };
-                        pairs.spawn(join(backend.clone(), pod.clone(), label.port, error, data));
+                        // Streams the caller has ended no longer count as open, but their targets may be.
+                        if pairs.len() < pace.forwards / 2 {
+                            pairs.spawn(join(backend.clone(), pod.clone(), label.port, error, data));
+                        } else {
+                            reset(&error.writer, rst::REFUSED_STREAM).await;
+                            reset(&data.writer, rst::REFUSED_STREAM).await;
+                        }
                     }
+                    None if waiting.len() >= pace.forwards => reset(&stream.writer, rst::REFUSED_STREAM).await,
                     // The same half twice: the newer one counts, the older one is told.
                     stale => {
                         if let Some(stale) = stale {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use russet_kubelet_api::auth::{ReviewError, Reviewer, User};
-use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers};
+use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers, rst};
 use russet_kubelet_api::{Limits, Options, Server, Serving};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -121,9 +121,13 @@ impl Alone {
     }
 
     async fn exec(&self, protocol: &str, query: &str) -> Caller {
+        self.upgrade(&format!("exec/default/p/c?{query}"), protocol).await
+    }
+
+    async fn upgrade(&self, path: &str, protocol: &str) -> Caller {
         let mut socket = self.connect().await;
         let request = format!(
-            "POST /exec/default/p/c?{query} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+            "POST /{path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
              X-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n"
         );
         socket.write_all(request.as_bytes()).await.unwrap();
@@ -149,6 +153,15 @@ impl Alone {
     }
 }
 
+/// One of the two streams of a forwarded connection.
+fn half(kind: &str, port: u16, request: &str) -> Headers {
+    Headers::new([
+        ("streamtype", kind),
+        ("port", &port.to_string()),
+        ("requestid", request),
+    ])
+}
+
 struct Caller {
     socket: TlsStream<TcpStream>,
     input: BytesMut,
@@ -165,26 +178,30 @@ impl Caller {
     }
 
     async fn open(&mut self, id: u32, kind: &str) {
-        let headers = Headers::new([("streamtype", kind)]);
+        self.open_with(id, Headers::new([("streamtype", kind)])).await;
+    }
+
+    async fn open_with(&mut self, id: u32, headers: Headers) {
         self.send(Frame::SynStream {
             id,
             fin: false,
             headers,
         })
         .await;
-        loop {
-            match self.next().await {
-                Some(Frame::SynReply { id: replied, .. }) if replied == id => return,
-                Some(Frame::Ping { .. }) => {}
-                other => panic!("{other:?}"),
-            }
-        }
+        let reply = self.next().await;
+        assert!(
+            matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id),
+            "{reply:?}"
+        );
     }
 
+    /// None when the server has closed. Its questions whether we are there come when they come.
     async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some(frame) = self.decoder.decode(&mut self.input).unwrap() {
-                return Some(frame);
+            match self.decoder.decode(&mut self.input).unwrap() {
+                Some(Frame::Ping { .. }) => continue,
+                Some(frame) => return Some(frame),
+                None => {}
             }
             let read = self.socket.read_buf(&mut self.input);
             // A server that is stopped in the middle may not say goodbye as TLS wants it.
@@ -347,4 +364,87 @@ async fn frames_that_come_with_the_request_are_not_lost() {
         decoder: Decoder::new(),
     };
     assert_eq!(caller.rest(5).await, "early");
+}
+
+#[tokio::test]
+async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
+    let limits = Limits {
+        stream_creation: Duration::from_secs(5),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = target.local_addr().unwrap().port();
+    let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
+    // Either half may come first; both are sent at once, so that no deadline can fall between them.
+    let mut bytes = BytesMut::new();
+    for (id, kind) in [(1, "data"), (3, "error")] {
+        let headers = half(kind, port, "0");
+        let frame = Frame::SynStream {
+            id,
+            fin: false,
+            headers,
+        };
+        caller.encoder.encode(&frame, &mut bytes).unwrap();
+    }
+    caller.socket.write_all(&bytes).await.unwrap();
+    for id in [1, 3] {
+        let reply = caller.next().await;
+        assert!(
+            matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id),
+            "{reply:?}"
+        );
+    }
+    caller.open_with(5, half("error", port, "1")).await;
+    let (mut socket, _) = timeout(PATIENCE, target.accept()).await.unwrap().unwrap();
+    let status = rst::CANCEL;
+    assert_eq!(caller.next().await, Some(Frame::RstStream { id: 5, status }));
+    socket.write_all(b"still here").await.unwrap();
+    let bytes = Bytes::from_static(b"still here");
+    assert_eq!(
+        caller.next().await,
+        Some(Frame::Data {
+            id: 1,
+            fin: false,
+            bytes
+        })
+    );
+}
+
+#[tokio::test]
+async fn more_connections_than_allowed_are_refused_one_by_one() {
+    let limits = Limits {
+        forward_streams: 4,
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = target.local_addr().unwrap().port();
+    let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
+    let mut held = Vec::new();
+    for (error, request) in [(1, "0"), (5, "1")] {
+        caller.open_with(error, half("error", port, request)).await;
+        caller
+            .send(Frame::Data {
+                id: error,
+                fin: true,
+                bytes: Bytes::new(),
+            })
+            .await;
+        caller.open_with(error + 2, half("data", port, request)).await;
+        held.push(timeout(PATIENCE, target.accept()).await.unwrap().unwrap());
+        // Ended by the caller, but the target keeps its side open.
+        caller
+            .send(Frame::Data {
+                id: error + 2,
+                fin: true,
+                bytes: Bytes::new(),
+            })
+            .await;
+    }
+    caller.open_with(9, half("error", port, "2")).await;
+    caller.open_with(11, half("data", port, "2")).await;
+    let status = rst::REFUSED_STREAM;
+    assert_eq!(caller.next().await, Some(Frame::RstStream { id: 9, status }));
+    assert_eq!(caller.next().await, Some(Frame::RstStream { id: 11, status }));
 }
