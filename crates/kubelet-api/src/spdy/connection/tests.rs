@@ -67,6 +67,8 @@ impl Client {
             if let Some(frame) = self.decoder.decode(&mut self.input).unwrap() {
                 return Some(frame);
             }
+            // Room for all there is: what is read in two goes comes as two pieces.
+            self.input.reserve(READ_BUFFER);
             let read = self.socket.read_buf(&mut self.input);
             if timeout(PATIENCE, read)
                 .await
