@@ -1,5 +1,6 @@
 //! The server on its own, with a caller that is nothing but TLS and frames: what kubectl never does, or not on request.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -249,6 +250,13 @@ async fn a_certificate_of_another_authority_opens_nothing() {
     }
 }
 
+/// A command that leaves its pid in `file` and stays.
+fn sleeper(file: &Path) -> String {
+    let file = file.display();
+    let script = format!("echo%20$$%20%3E%20{file}.new%3B%20mv%20{file}.new%20{file}%3B%20exec%20sleep%201000");
+    format!("output=1&command=sh&command=-c&command={script}")
+}
+
 #[tokio::test]
 async fn a_stop_ends_sessions_and_the_commands_they_run() {
     let limits = Limits {
@@ -258,12 +266,7 @@ async fn a_stop_ends_sessions_and_the_commands_they_run() {
     let alone = Alone::start(limits).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
-    let script = format!(
-        "echo%20$$%20%3E%20{0}.new%3B%20mv%20{0}.new%20{0}%3B%20exec%20sleep%201000",
-        file.display()
-    );
-    let query = format!("output=1&command=sh&command=-c&command={script}");
-    let mut caller = alone.exec("v4.channel.k8s.io", &query).await;
+    let mut caller = alone.exec("v4.channel.k8s.io", &sleeper(&file)).await;
     caller.open(1, "error").await;
     caller.open(3, "stdout").await;
     eventually("the command runs", async || file.exists()).await;
@@ -271,6 +274,40 @@ async fn a_stop_ends_sessions_and_the_commands_they_run() {
     alone.stop.cancel();
     timeout(PATIENCE, alone.running).await.unwrap().unwrap();
     while caller.next().await.is_some() {}
+    eventually("the command ends", async || !runs(&pid)).await;
+}
+
+/// Input that nobody reads stops the reader, and then the end of the connection waits behind it unread: only a question that gets
+/// no answer tells that the caller is gone.
+#[tokio::test]
+async fn a_caller_that_leaves_while_its_input_is_stuck_is_noticed() {
+    let limits = Limits {
+        ping: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let mut caller = alone
+        .exec("v4.channel.k8s.io", &format!("input=1&{}", sleeper(&file)))
+        .await;
+    caller.open(1, "error").await;
+    caller.open(3, "stdin").await;
+    caller.open(5, "stdout").await;
+    eventually("the command runs", async || file.exists()).await;
+    // More than queue and pipe hold, less than the kernel holds besides.
+    for _ in 0..30 {
+        let bytes = vec![0; 32 * 1024].into();
+        let stuck = caller.send(Frame::Data {
+            id: 3,
+            fin: false,
+            bytes,
+        });
+        timeout(PATIENCE, stuck).await.unwrap();
+    }
+    let pid = read(&file).trim().to_owned();
+    assert!(runs(&pid));
+    drop(caller);
     eventually("the command ends", async || !runs(&pid)).await;
 }
 
