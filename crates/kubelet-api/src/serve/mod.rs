@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,6 +56,8 @@ pub struct Limits {
     pub stream_idle: Duration,
     /// A connection between two requests.
     pub request_idle: Duration,
+    /// One request that is not a session, such as a followed log. A connection takes no new ones after as long.
+    pub request_life: Duration,
     /// Between questions to a streaming peer whether it is there.
     pub ping: Duration,
     /// A forwarded connection whose target does not read, while others may wait behind it.
@@ -77,6 +79,7 @@ impl Default for Limits {
             stream_creation: Duration::from_secs(30),
             stream_idle: Duration::from_hours(4),
             request_idle: Duration::from_secs(90),
+            request_life: Duration::from_hours(4),
             ping: Duration::from_secs(15),
             forward_stall: Duration::from_mins(2),
             forward_streams: 512,
@@ -197,7 +200,7 @@ impl<B: Backend, R: Reviewer> Server<B, R> {
                 (None, _) => break,
                 (_, Err(error)) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -238,6 +241,7 @@ async fn serve<B: Backend, R: Reviewer>(
         _seat: seat,
     };
     let stop = service.stop.clone();
+    let life = service.limits.request_life;
     let idle = match &caller.presented {
         Some(_) => service.limits.request_idle,
         None => service.limits.request_idle.min(STRANGER_IDLE),
@@ -253,13 +257,20 @@ async fn serve<B: Backend, R: Reviewer>(
             .serve_connection(TokioIo::new(stream), handler)
             .with_upgrades()
     );
+    let retired = async {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = sleep(life) => {}
+        }
+    };
     let result = tokio::select! {
         result = &mut connection => result,
-        () = shutdown.cancelled() => {
+        () = retired => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 result = connection => result,
                 () = stop.cancelled() => return,
+                () = sleep(life) => return,
             }
         }
     };

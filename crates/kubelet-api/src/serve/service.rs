@@ -44,7 +44,12 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
                 Denied::Forbidden { .. } => StatusCode::FORBIDDEN,
                 Denied::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            tracing::debug!(address = %caller.address, path = request.uri().path(), %denied, "refused a request");
+            let (address, error) = (caller.address, &denied as &dyn std::error::Error);
+            match denied {
+                // Our own trouble, not the caller's: without reviews nobody gets in.
+                Denied::Unknown { .. } => tracing::warn!(%address, error, "a request could not be judged"),
+                _ => tracing::debug!(%address, path = request.uri().path(), error, "refused a request"),
+            }
             return plain(status, denied.to_string());
         }
         let route = match route(request.method(), request.uri().path()) {

@@ -54,6 +54,11 @@ impl Log {
         self.state.send_modify(|state| state.1 = true);
     }
 
+    /// How many callers are reading it.
+    pub(crate) fn readers(&self) -> usize {
+        self.state.receiver_count()
+    }
+
     fn follow(self: Arc<Self>, options: &LogOptions) -> LogStream {
         let (length, _) = *self.state.borrow();
         let tail = options.tail.map_or(length, |tail| usize::try_from(tail).unwrap());

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
 
-use crate::stage::{PATIENCE, Via, on_stage};
+use crate::stage::{PATIENCE, Via, eventually, on_stage};
 
 #[test]
 fn logs_come_in_every_way_kubectl_asks_for() {
@@ -51,6 +51,18 @@ fn a_followed_log_shows_lines_as_they_come_and_ends_with_the_container() {
         assert_eq!(next().await.as_deref(), Some("last"));
         assert_eq!(next().await, None);
         assert!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+    });
+}
+
+#[test]
+fn a_followed_log_is_let_go_when_its_reader_leaves() {
+    on_stage(async |stage| {
+        let log = stage.backend.add("forgotten", 1).remove(0);
+        stage.announce("forgotten").await;
+        let mut child = stage.spawn(Via::WebSocket, &["logs", "-f", "forgotten"]);
+        eventually("the log is read", async || log.readers() == 1).await;
+        child.start_kill().unwrap();
+        eventually("the log is let go", async || log.readers() == 0).await;
     });
 }
 

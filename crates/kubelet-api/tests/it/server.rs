@@ -342,6 +342,23 @@ async fn a_session_in_which_nothing_moves_ends_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_request_that_never_ends_is_ended() {
+    let limits = Limits {
+        request_life: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let mut socket = alone.connect().await;
+    let request = "GET /containerLogs/default/p/c?follow=true HTTP/1.1\r\nHost: x\r\n\r\n";
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // Cut off in the middle, so TLS may complain about the missing goodbye.
+    let _ = timeout(PATIENCE, socket.read_to_end(&mut answer))
+        .await
+        .expect("the server gives up");
+}
+
+#[tokio::test]
 async fn callers_of_the_first_version_get_words_instead_of_objects() {
     let alone = Alone::start(Limits::default()).await;
     let mut caller = alone
