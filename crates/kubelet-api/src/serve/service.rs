@@ -45,10 +45,11 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
                 Denied::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             };
             let (address, error) = (caller.address, &denied as &dyn std::error::Error);
-            match denied {
+            if matches!(denied, Denied::Unknown { .. }) {
                 // Our own trouble, not the caller's: without reviews nobody gets in.
-                Denied::Unknown { .. } => tracing::warn!(%address, error, "a request could not be judged"),
-                _ => tracing::debug!(%address, path = request.uri().path(), error, "refused a request"),
+                tracing::warn!(%address, error, "a request could not be judged");
+            } else {
+                tracing::debug!(%address, path = request.uri().path(), error, "refused a request");
             }
             return plain(status, denied.to_string());
         }

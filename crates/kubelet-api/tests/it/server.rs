@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::{SinkExt as _, StreamExt as _};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use russet_kubelet_api::auth::{ReviewError, Reviewer, User};
 use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers, rst};
@@ -17,6 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::runs;
@@ -505,4 +508,31 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
     let status = rst::REFUSED_STREAM;
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 9, status }));
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 11, status }));
+}
+
+/// What apiservers will speak to nodes that say so, from 1.36 on: a channel can be closed, and so input can end.
+#[tokio::test]
+async fn the_fifth_version_ends_input_by_closing_its_channel() {
+    let alone = Alone::start(Limits::default()).await;
+    let url = format!("wss://{}/exec/default/p/c?input=1&output=1&command=cat", alone.address);
+    let mut request = url.into_client_request().unwrap();
+    let protocol = "v5.channel.k8s.io".parse().unwrap();
+    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
+    let (mut socket, _) = tokio_tungstenite::client_async(request, alone.connect().await)
+        .await
+        .unwrap();
+    for message in [b"\0all of it".as_slice(), b"\xff\0"] {
+        socket.send(Message::binary(message)).await.unwrap();
+    }
+    let (mut output, mut status) = (Vec::new(), Vec::new());
+    while let Some(message) = timeout(PATIENCE, socket.next()).await.expect("a message or the end") {
+        match message.unwrap() {
+            Message::Binary(bytes) if bytes[0] == 1 => output.extend_from_slice(&bytes[1..]),
+            Message::Binary(bytes) if bytes[0] == 3 => status.extend_from_slice(&bytes[1..]),
+            Message::Close(_) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(output, b"all of it");
+    assert_eq!(status, br#"{"metadata":{},"status":"Success"}"#);
 }
