@@ -40,9 +40,7 @@ fn pointed(text: &str, server: &str) -> Result<Option<String>, serde_yaml_ng::Er
     let mut changed = false;
     let clusters = config.get_mut("clusters").and_then(Value::as_sequence_mut);
     for cluster in clusters.into_iter().flatten() {
-        let place = cluster
-            .get_mut("cluster")
-            .and_then(|cluster| cluster.get_mut("server"));
+        let place = cluster.get_mut("cluster").and_then(|cluster| cluster.get_mut("server"));
         if let Some(place) = place.filter(|place| place.as_str() != Some(server)) {
             *place = Value::from(server);
             changed = true;
