@@ -72,7 +72,7 @@ pub use apple::catalog::{Offer, Os};
 pub use apple::life::{Fate, Outcome};
 pub use apple::server::{Commitment, Health, Status, VpcStatus};
 pub use bill::{Bill, BilledLine, Line, MicroEuro, Plan, Stretch};
-pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, LinuxBox, NoBoxes, Power, PrivateLeg};
+pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, Filesystem, LinuxBox, NoBoxes, Power, PrivateLeg};
 pub use cidr::Cidr;
 pub use clock::{BadFactor, Factor};
 pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};

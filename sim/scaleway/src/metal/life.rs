@@ -10,6 +10,7 @@
 //!
 //! Status and installation go their own ways: a server is `ready` while it is being installed.
 
+use super::schema;
 use super::server::{InstallStatus, Installation, OptionStatus, Pending, Server, Status, Then};
 use crate::account::Action;
 use crate::boxes::{BoxKind, LinuxBox, Power, PrivateLeg};
@@ -291,6 +292,7 @@ impl World {
             authorized_keys: install.authorized_keys.clone(),
             hostname: install.hostname.clone(),
             os: os.map(|os| os.label.clone()).unwrap_or_default(),
+            filesystems: schema::filesystems(&install.schema),
             ssh_user: install.user.clone(),
             ssh_port: self.settings.linux_ssh_port,
             host_key: install.host_key.clone(),
