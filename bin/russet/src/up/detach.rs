@@ -47,7 +47,8 @@ pub(super) async fn up(
         .into());
     }
     let store = parts::store(parts_dir);
-    let names = wanted(args, &Plan::of(args));
+    let plan = Plan::of(args).await;
+    let names = wanted(args, &plan);
     let bars = Bars::stderr();
     let tools = tokio::select! {
         tools = store.ensure(&names, &bars) => tools?,
@@ -60,7 +61,7 @@ pub(super) async fn up(
     let mut child = spawn(args, verbose, layout, parts_dir, &log)?;
     match watch(&mut child, layout, &mut signals, surroundings).await? {
         Watched::Ready(run) => {
-            let summary = summary(args, layout, &tools, &run, surroundings);
+            let summary = summary(args, layout, &tools, (&run, plan), surroundings);
             std::io::stdout()
                 .write_all(summary.render(surroundings.stdout.colour).as_bytes())
                 .context("failed to write to standard output")?;
@@ -182,7 +183,13 @@ fn failure(log: &str) -> String {
     lines.into_iter().skip(from).collect::<Vec<_>>().join("\n")
 }
 
-fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surroundings: &Surroundings) -> Summary {
+fn summary(
+    args: &cli::Up,
+    layout: &Layout,
+    tools: &Tools,
+    (run, linux): (&run::Run, Plan),
+    surroundings: &Surroundings,
+) -> Summary {
     let address = |part: &str| {
         let part = run.parts.iter().find(|known| known.name == part);
         part.and_then(|part| part.address.clone())
@@ -196,7 +203,7 @@ fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surro
         cluster_api: !args.no_capi,
         cache: address(super::cache::NAME),
         fleet: super::summary::Fleet::of(args, address(super::fleet::SCALEWAY)),
-        linux: Plan::of(args),
+        linux,
         ready_after: run.ready_after_seconds.unwrap_or_default(),
         dir: super::named_dir(layout, surroundings),
         background: true,

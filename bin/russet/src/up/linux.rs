@@ -54,7 +54,7 @@ pub(super) enum Plan {
 
 impl Plan {
     /// What was asked for, and what can be.
-    pub(super) fn of(args: &cli::Up) -> Self {
+    pub(super) async fn of(args: &cli::Up) -> Self {
         if args.no_linux || args.no_fleet || args.no_capi {
             return Self::LeftOut;
         }
@@ -65,9 +65,12 @@ impl Plan {
         if args.synthetic_linux {
             return Self::Synthetic(program, "--synthetic-linux was given".to_owned());
         }
-        match node::check() {
+        if let Err(why) = node::check() {
+            return Self::Synthetic(program, why.to_string());
+        }
+        match russet_sim_linux::check_data().await {
             Ok(()) => Self::Real(program),
-            Err(why) => Self::Synthetic(program, why.to_string()),
+            Err(why) => Self::Synthetic(program, why.to_owned()),
         }
     }
 
@@ -92,6 +95,12 @@ impl Plan {
         let dir = layout.linux();
         files::create_private_dir(&dir)?;
         same_manner(&dir, network)?;
+        ensure!(
+            !network || !dir.to_string_lossy().contains([',', ':', '\\']),
+            "{} cannot hold the disks of cache nodes: mounts cannot name a path with a comma, a colon or a backslash in it; use \
+             another --dir, --synthetic-linux or --no-linux",
+            dir.display()
+        );
         let network = match network {
             true => Some(
                 Network::create(&dir)

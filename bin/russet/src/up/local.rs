@@ -70,7 +70,7 @@ pub(super) async fn up(
     for cgroup in linux::sweep(layout).await? {
         remarks.push(format!("removed the cgroup {cgroup}, left over from a killed run"));
     }
-    let plan = Plan::of(args);
+    let plan = Plan::of(args).await;
     if let Plan::Synthetic(_, why) = &plan {
         remarks.push(format!("the cache nodes will be synthetic: {why}"));
     }
