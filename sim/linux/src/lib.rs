@@ -67,3 +67,4 @@ pub use follow::follow;
 pub use inside::protocol::CloudInit;
 pub use row::{Filesystem, Kind, Power, PrivateLeg, Row};
 pub use server::{Phase, State};
+pub use synthetic::node_client;

@@ -132,7 +132,7 @@ async fn ask(client: &Client) -> Result<Answer, kube::Error> {
         crd_api.get_opt(CLUSTER_CRD),
         join_all(names.iter().map(|name| crd_api.get_opt(name))),
         core_is_deployed(client),
-        fleet::ask(client),
+        Box::pin(fleet::ask(client)),
     );
     let nodes = nodes?.items;
     let mut answers = Vec::with_capacity(names.len());

@@ -31,7 +31,7 @@ pub(crate) async fn ask(client: &Client) -> Option<Fleet> {
     let (machines, deployments, servers) = tokio::join!(
         machines.list(&everything),
         deployments.list(&everything),
-        servers::ask(client)
+        Box::pin(servers::ask(client))
     );
     let mut macs: Vec<Mac> = machines.ok()?.items.iter().map(mac).collect();
     macs.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));

@@ -279,7 +279,8 @@ pub(super) enum Wanted {
 /// Waits until every machine that is wanted serves. Returns how many there are.
 pub(super) async fn wait_for(client: &Client, wanted: Wanted) -> usize {
     loop {
-        if let Some(serve) = picture::ask(client).await.and_then(|fleet| serving(&fleet, wanted)) {
+        let fleet = Box::pin(picture::ask(client)).await;
+        if let Some(serve) = fleet.and_then(|fleet| serving(&fleet, wanted)) {
             return serve;
         }
         tokio::time::sleep(POLL).await;

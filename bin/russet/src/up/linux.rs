@@ -101,13 +101,11 @@ impl Plan {
              another --dir, --synthetic-linux or --no-linux",
             dir.display()
         );
-        let network = match network {
-            true => Some(
-                Network::create(&dir)
-                    .await
-                    .context("failed to make the network of the cache nodes")?,
-            ),
-            false => None,
+        let network = if network {
+            let made = Network::create(&dir).await;
+            Some(made.context("failed to make the network of the cache nodes")?)
+        } else {
+            None
         };
         Ok(Some(Servers {
             program: program.clone(),
@@ -125,9 +123,10 @@ fn program(russet: &Path) -> Option<PathBuf> {
 
 /// A machine cannot become a Node without one, nor the other way round: the server was told how to join only once.
 fn same_manner(dir: &Path, machines: bool) -> Result<()> {
-    let (other, were, are) = match machines {
-        true => ("synthetic", "synthetic", "machines"),
-        false => ("boxes", "machines", "synthetic"),
+    let (other, were, are) = if machines {
+        ("synthetic", "synthetic", "machines")
+    } else {
+        ("boxes", "machines", "synthetic")
     };
     let some = std::fs::read_dir(dir.join(other)).is_ok_and(|mut entries| entries.next().is_some());
     ensure!(

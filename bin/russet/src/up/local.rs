@@ -90,10 +90,19 @@ pub(super) async fn up(
     // Outlives the supervisor: the API server is on this network.
     let servers = plan.clone().prepare(layout).await?;
     let supervisor = Supervisor::new(layout.root());
+    let start = Box::pin(start(
+        args,
+        layout,
+        &tools,
+        servers.as_ref(),
+        &supervisor,
+        &board,
+        record,
+    ));
     let started = tokio::select! {
         biased;
         signal = signals.next() => Err(Stop::Signal(signal)),
-        started = tokio::time::timeout(args.timeout, start(args, layout, &tools, servers.as_ref(), &supervisor, &board, record)) => {
+        started = tokio::time::timeout(args.timeout, start) => {
             match started {
                 Ok(Ok(started)) => Ok(started),
                 Ok(Err(error)) => Err(Stop::Failed(error)),
@@ -163,18 +172,7 @@ async fn start(
     mut record: Record,
 ) -> Result<Started> {
     let before = Ports::remembered(layout);
-    let mut options = control_plane::Options::new(layout.cluster());
-    options.extras = Extras::all();
-    options.logs = layout.logs();
-    options.durability = if args.durable {
-        Durability::Synced
-    } else {
-        Durability::Throwaway
-    };
-    if let Some(servers) = servers {
-        servers.house(&mut options);
-    }
-    let control_plane = ControlPlane::start(tools, supervisor, options).await?;
+    let control_plane = ControlPlane::start(tools, supervisor, control_plane(args, layout, servers)).await?;
     let server = control_plane.server().to_owned();
     let kubeconfig = layout.kubeconfig();
     let content = std::fs::read(control_plane.admin_kubeconfig()).context("failed to read the admin kubeconfig")?;
@@ -195,28 +193,7 @@ async fn start(
         ownership: Ownership::Ours,
         timeout: args.timeout,
     };
-    let recorded = record.charts.get(chart::CRDS.release).cloned();
-    let install = async {
-        board
-            .step(
-                "CRD chart (helm)",
-                |done: &chart::Outcome| done.as_str().to_owned(),
-                chart::ensure_crds(&target, recorded.as_deref()),
-            )
-            .await?;
-        board
-            .step(
-                "CRDs",
-                |count| format!("{count} Established"),
-                chart::wait_established(&client, args.timeout),
-            )
-            .await?;
-        // At once: Cluster API core may still fail, and the next start need not run Helm again for that.
-        let hash = chart::CRDS.content_hash(None);
-        record.charts.insert(chart::CRDS.release.to_owned(), hash);
-        record::write(layout, &record)?;
-        anyhow::Ok(())
-    };
+    let install = install_crds(&target, board, &mut record);
     let cluster_api = async {
         if !args.no_capi {
             let options = capi::Options {
@@ -259,22 +236,7 @@ async fn start(
         };
         let kura = servers.map(Servers::values);
         fleet::provide(&programs.provider, (size, kura), account, &place, &mut record).await?;
-        let client = &client;
-        let serve = |wanted| async move { anyhow::Ok(fleet::wait_for(client, wanted).await) };
-        let macs = board.step("Macs", |count| format!("{count} serve"), serve(Wanted::Macs));
-        let cache_nodes = async {
-            if let Some(servers) = servers {
-                servers
-                    .start_provisioner(tools, supervisor, &control_plane, client)
-                    .await?;
-                let work = serve(Wanted::CacheNodes);
-                board
-                    .step("cache nodes", |count| format!("{count} serve"), work)
-                    .await?;
-            }
-            anyhow::Ok(())
-        };
-        tokio::try_join!(macs, cache_nodes)?;
+        serve(servers, tools, &place).await?;
     }
     let after = Ports::remembered(layout);
     for remark in after.moved_since(&before) {
@@ -286,6 +248,64 @@ async fn start(
         cache,
         account: account.map(|account| account.url),
     })
+}
+
+fn control_plane(args: &cli::Up, layout: &Layout, servers: Option<&Servers>) -> control_plane::Options {
+    let mut options = control_plane::Options::new(layout.cluster());
+    options.extras = Extras::all();
+    options.logs = layout.logs();
+    options.durability = if args.durable {
+        Durability::Synced
+    } else {
+        Durability::Throwaway
+    };
+    if let Some(servers) = servers {
+        servers.house(&mut options);
+    }
+    options
+}
+
+async fn install_crds(target: &Target<'_>, board: &Board, record: &mut Record) -> Result<()> {
+    let recorded = record.charts.get(chart::CRDS.release).cloned();
+    board
+        .step(
+            "CRD chart (helm)",
+            |done: &chart::Outcome| done.as_str().to_owned(),
+            chart::ensure_crds(target, recorded.as_deref()),
+        )
+        .await?;
+    board
+        .step(
+            "CRDs",
+            |count| format!("{count} Established"),
+            chart::wait_established(target.client, target.timeout),
+        )
+        .await?;
+    // At once: Cluster API core may still fail, and the next start need not run Helm again for that.
+    let hash = chart::CRDS.content_hash(None);
+    record.charts.insert(chart::CRDS.release.to_owned(), hash);
+    record::write(target.layout, record)?;
+    Ok(())
+}
+
+/// Waits until every machine that was ordered serves.
+async fn serve(servers: Option<&Servers>, tools: &Tools, place: &Place<'_>) -> Result<()> {
+    let (board, client) = (place.board, place.target.client);
+    let told = |count: &usize| format!("{count} serve");
+    let wait = |wanted| async move { anyhow::Ok(fleet::wait_for(client, wanted).await) };
+    let macs = board.step("Macs", told, wait(Wanted::Macs));
+    let cache_nodes = async {
+        if let Some(servers) = servers {
+            let (supervisor, control_plane) = (place.supervisor, place.control_plane);
+            servers
+                .start_provisioner(tools, supervisor, control_plane, client)
+                .await?;
+            board.step("cache nodes", told, wait(Wanted::CacheNodes)).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::try_join!(macs, cache_nodes)?;
+    Ok(())
 }
 
 /// The programs of the fleet, unless it is left out.

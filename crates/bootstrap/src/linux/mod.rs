@@ -19,11 +19,10 @@
 mod cloud_init;
 mod invalid;
 mod kubelet;
-mod quote;
 mod render;
 mod report;
 mod step;
-mod validate;
+pub(crate) mod validate;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use russet_telemetry::Secret;
 use sha2::{Digest as _, Sha256};
 
-use super::{Data, Form, Invalid, Join, NodeAddress, PrivateNet, Step, kubelet, quote, steps, validate};
+use super::{Data, Form, Invalid, Join, NodeAddress, PrivateNet, Step, kubelet, steps, validate};
+use crate::quote;
 
 const GUARD: &str = include_str!("steps/_guard.sh");
 const PRELUDE: &str = include_str!("steps/_prelude.sh");

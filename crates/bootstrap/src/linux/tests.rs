@@ -330,7 +330,7 @@ proptest! {
 
     #[test]
     fn any_text_is_one_literal_word_of_bash(texts in proptest::collection::vec("[^\0]{0,40}", 1..40)) {
-        let words: Vec<_> = texts.iter().map(|text| quote::word(text)).collect();
+        let words: Vec<_> = texts.iter().map(|text| crate::quote::word(text)).collect();
         let program = format!("printf '%s\\0' {}", words.join(" "));
         let output = Command::new("bash").args(["-c", &program]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

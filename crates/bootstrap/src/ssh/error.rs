@@ -80,6 +80,11 @@ pub enum Error {
     CommandRefused { address: SocketAddr },
     #[error("a command on {address} did not end within {} s and was stopped", after.as_secs_f32())]
     Deadline { address: SocketAddr, after: Duration },
+    #[error("cannot read {}, which should be sent: {source}", path.display())]
+    Unreadable {
+        path: std::path::PathBuf,
+        source: std::io::Error,
+    },
     #[error("a command on {address} ended without an exit status; the host may be shutting down")]
     NoStatus { address: SocketAddr },
 }
@@ -99,6 +104,7 @@ impl Error {
             | Self::TooManyCommands { .. }
             | Self::CommandRefused { .. }
             | Self::Deadline { .. }
+            | Self::Unreadable { .. }
             | Self::NoStatus { .. } => None,
         }
     }
@@ -117,6 +123,7 @@ impl Error {
             | Self::HostKeyChanged { .. }
             | Self::AuthRejected { .. }
             | Self::BadKey { .. }
+            | Self::Unreadable { .. }
             | Self::CommandRefused { .. } => false,
         }
     }

@@ -1,10 +1,12 @@
 //! One command on a connection.
 
+use std::path::Path;
 use std::time::Duration;
 
 use russet_telemetry::Secret;
 use russh::client::Msg;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::io::AsyncSeekExt as _;
 use tokio::time::timeout;
 
 use super::{During, Error, Session, tail::Tail};
@@ -21,6 +23,13 @@ pub struct Exec<'a> {
     pub stdin: Option<Secret<Vec<u8>>>,
     /// From now to the end of the command's output.
     pub deadline: Duration,
+}
+
+/// What a command reads.
+enum Input<'a> {
+    Nothing,
+    Bytes(&'a Secret<Vec<u8>>),
+    File(tokio::fs::File),
 }
 
 /// How a command ended and what it said.
@@ -56,13 +65,35 @@ impl Session {
     /// nothing goes on; give such a command a deadline of its own.
     pub async fn run(&self, exec: Exec<'_>) -> Result<Output, Error> {
         let after = exec.deadline;
-        timeout(after, self.execute(exec)).await.unwrap_or(Err(Error::Deadline {
-            address: self.address,
-            after,
-        }))
+        let input = match &exec.stdin {
+            Some(bytes) => Input::Bytes(bytes),
+            None => Input::Nothing,
+        };
+        timeout(after, self.execute(exec.command, input))
+            .await
+            .unwrap_or(Err(Error::Deadline {
+                address: self.address,
+                after,
+            }))
     }
 
-    async fn execute(&self, exec: Exec<'_>) -> Result<Output, Error> {
+    /// Runs a command whose standard input is a file from this byte on. The file is never in memory as a whole.
+    pub async fn send_file(&self, command: &str, file: &Path, from: u64, deadline: Duration) -> Result<Output, Error> {
+        let unreadable = |source| Error::Unreadable {
+            path: file.to_owned(),
+            source,
+        };
+        let mut opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
+        opened.seek(std::io::SeekFrom::Start(from)).await.map_err(unreadable)?;
+        timeout(deadline, self.execute(command, Input::File(opened)))
+            .await
+            .unwrap_or(Err(Error::Deadline {
+                address: self.address,
+                after: deadline,
+            }))
+    }
+
+    async fn execute(&self, command: &str, input: Input<'_>) -> Result<Output, Error> {
         let address = self.address;
         let channel = self.handle.channel_open_session().await.map_err(|error| match error {
             russh::Error::ChannelOpenFailure(_) => Error::TooManyCommands { address },
@@ -71,7 +102,7 @@ impl Session {
         let (mut reader, writer) = channel.split();
         let mut stop = Stop(Some(writer));
         let outcome = match &stop.0 {
-            Some(writer) => self.converse(writer, &mut reader, exec).await,
+            Some(writer) => self.converse(writer, &mut reader, command, input).await,
             None => Err(self.dropped(During::Command)),
         };
         if outcome.is_ok() {
@@ -84,16 +115,19 @@ impl Session {
         &self,
         writer: &ChannelWriteHalf<Msg>,
         reader: &mut ChannelReadHalf,
-        exec: Exec<'_>,
+        command: &str,
+        input: Input<'_>,
     ) -> Result<Output, Error> {
         writer
-            .exec(true, exec.command)
+            .exec(true, command)
             .await
             .map_err(|_| self.dropped(During::Command))?;
         let stdin = async {
-            if let Some(stdin) = &exec.stdin {
-                // A command may end without having read everything; how it ended is what counts.
-                let _ = writer.data(stdin.expose().as_slice()).await;
+            // A command may end without having read everything; how it ended is what counts.
+            match input {
+                Input::Nothing => {}
+                Input::Bytes(bytes) => drop(writer.data(bytes.expose().as_slice()).await),
+                Input::File(file) => drop(writer.data(file).await),
             }
             let _ = writer.eof().await;
         };

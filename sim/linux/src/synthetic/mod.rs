@@ -86,24 +86,11 @@ async fn live(
     let Some(orders) = memory.orders.clone() else {
         return Ok(());
     };
-    let kubeconfig = Kubeconfig::from_yaml(orders.kubeconfig.expose())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    if let Some(server) = habits.api_server() {
-        config.cluster_url = server.parse()?;
-    }
-    let identity = match &memory.identity {
-        Some((key, certificate)) => (key.clone(), certificate.clone()),
-        None => ask(Client::try_from(config.clone())?, &orders.node_name).await?,
-    };
-    if memory.identity.is_none() {
-        memory.identity = Some(identity.clone());
+    let known = memory.identity.is_some();
+    let client = identify(&orders, &mut memory.identity, habits.api_server().as_deref()).await?;
+    if !known {
         habits.keep(row, memory)?;
     }
-    config.auth_info = serde_json::from_value::<AuthInfo>(json!({
-        "client-certificate-data": BASE64.encode(&identity.1),
-        "client-key-data": BASE64.encode(identity.0.expose()),
-    }))?;
-    let client = Client::try_from(config)?;
     let (nodes, leases): (Api<Node>, Api<Lease>) = (Api::all(client.clone()), Api::namespaced(client, node::LEASES));
     register(&nodes, &leases, row, &orders, booted).await?;
     let outcome = if told { CloudInit::Nothing } else { CloudInit::Done };
@@ -120,6 +107,36 @@ async fn live(
             nodes.patch_status(name, &params, &Patch::Strategic(status)).await?;
         }
     }
+}
+
+/// Who a server with this user data is to the cluster, once its certificate was granted: for those who want to see what its
+/// kubelet may do. Waits as long as nobody decides.
+pub async fn node_client(user_data: &Secret<String>) -> Result<Client, Failure> {
+    let orders = Orders::read(Some(user_data))?;
+    identify(&orders, &mut None, None).await
+}
+
+/// With the identity it has, or one that it asks for by its token.
+async fn identify(
+    orders: &Orders,
+    identity: &mut Option<(Secret<String>, String)>,
+    moved: Option<&str>,
+) -> Result<Client, Failure> {
+    let kubeconfig = Kubeconfig::from_yaml(orders.kubeconfig.expose())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    if let Some(server) = moved {
+        config.cluster_url = server.parse()?;
+    }
+    let (key, certificate) = match identity {
+        Some(known) => known.clone(),
+        None => ask(Client::try_from(config.clone())?, &orders.node_name).await?,
+    };
+    *identity = Some((key.clone(), certificate.clone()));
+    config.auth_info = serde_json::from_value::<AuthInfo>(json!({
+        "client-certificate-data": BASE64.encode(&certificate),
+        "client-key-data": BASE64.encode(key.expose()),
+    }))?;
+    Ok(Client::try_from(config)?)
 }
 
 /// The Node and its Lease as they should be; a Node that is there already keeps its taints, as NodeRestriction wants it.

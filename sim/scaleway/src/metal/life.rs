@@ -13,6 +13,7 @@
 use super::schema;
 use super::server::{InstallStatus, Installation, OptionStatus, Pending, Server, Status, Then};
 use crate::account::Action;
+use crate::attachment::Product;
 use crate::boxes::{BoxKind, LinuxBox, Power, PrivateLeg};
 use crate::call::{Call, Reply};
 use crate::host::HostKey;
@@ -111,7 +112,7 @@ impl World {
                 Due::Change => self.end_metal(at, &id),
                 Due::Install => self.step_install(at, &id),
                 Due::Option => self.end_option(at, &id),
-                Due::Attachment => self.end_metal_attachment(at, &id),
+                Due::Attachment => self.end_attachment(Product::Metal, at, &id),
             }
         }
     }
@@ -262,11 +263,7 @@ impl World {
         let install = server.install.as_ref()?;
         let catalog = &self.metal.catalog;
         let on = server.status == Status::Ready && install.status == InstallStatus::Completed;
-        let lit = self
-            .metal
-            .attachments
-            .iter()
-            .find(|one| one.server_id == server.id && self.lit(one));
+        let lit = self.metal.attachments.of(&server.id).find(|one| self.lit(one));
         let private = lit.and_then(|one| {
             Some(PrivateLeg {
                 private_network_id: one.private_network_id.clone(),

@@ -1,7 +1,7 @@
 //! Values as words of bash.
 
-/// The value as one word that bash takes literally. Only NUL cannot be carried; [`super::validate`] refuses it.
-pub(super) fn word(value: &str) -> String {
+/// The value as one word that bash takes literally. Only NUL cannot be carried; callers refuse it.
+pub(crate) fn word(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('\'');
     for part in value.split_inclusive('\'') {
