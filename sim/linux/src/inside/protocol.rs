@@ -56,17 +56,6 @@ pub(crate) struct Blank {
     pub(crate) mountpoint: String,
 }
 
-/// A disk that is a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Blank {
-    /// Where the file is.
-    pub(crate) file: String,
-    /// The file system on it.
-    pub(crate) format: String,
-    /// Where it will be mounted.
-    pub(crate) mountpoint: String,
-}
-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Private {
     /// With its prefix.
