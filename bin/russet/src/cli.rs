@@ -54,10 +54,17 @@ Fields of --json (fields are added, never renamed; `schema` rises if one changes
     .nodes.total .nodes.ready
     .crds[].name .established  our CRDs
     .cluster_api.installed .ready .wanted
-    .fleet                     the Macs; null where their kinds are not served
+    .fleet                     Macs and cache nodes; null where their kinds are not served
       .groups[]                MachineDeployments: .name .namespace .wanted .ready .available
+        .kind                  Mac | ElasticMetal | Instance
       .macs[]                  .name .namespace .fleet .phase .server_id .address .ready .created_at
         .message               what it waits for
+      .servers[]               Linux cache nodes: .name .namespace .fleet .zone .phase .server_id .ready .message .created_at
+        .kind                  ElasticMetal | Instance
+        .private_address .public_address
+        .node_ready            whether its Node is Ready
+        .synthetic             no machine: no Pod runs there
+        .per_hour_micro_eur    what the emulated account pays for it
   account                      the emulated Scaleway account; null when `up` runs none
     .url .emulated .servers .pooled .pooled_ready
     .per_hour_micro_eur .total_micro_eur";
@@ -77,7 +84,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a cluster with Cluster API core and a fleet of emulated Macs, and keep it running until Ctrl-C
+    /// Start a cluster with Cluster API core, emulated Macs and Linux cache nodes, and keep it running until Ctrl-C
     Up(Up),
     /// Stop a running `up` and remove its state
     Down(Down),
@@ -113,10 +120,14 @@ Examples:
   russet up                         everything on this machine, in the foreground
   russet up --detach                the same, in the background; returns when it is ready
   russet up --pool 20 --macs 12     a bigger fleet of emulated Macs
+  russet up --no-linux              without the Linux cache nodes, on a small machine
   russet up --dir /tmp/second       a second cluster beside the first
   russet up --kubeconfig ~/.kube/config --context kind-dev
                                     install our CRDs into a cluster you already have
   russet up --parts-dir ./bin       use these binaries of etcd, kube-apiserver, …
+
+The Linux cache nodes are real as root: namespaces in which a real kubelet joins and runs Pods. Otherwise
+they are synthetic, which their Nodes and `russet status` say.
 
 The state survives Ctrl-C and kill -9: the next `up` goes on with the same objects.")]
 #[expect(
@@ -128,7 +139,7 @@ pub struct Up {
     pub dir: Dir,
 
     /// Use an existing cluster instead of starting one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "pool", "macs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "no_linux", "synthetic_linux", "pool", "macs"])]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of that kubeconfig (the current one if not given)
@@ -147,13 +158,21 @@ pub struct Up {
     #[arg(long)]
     pub durable: bool,
 
-    /// Leave Cluster API core out, and with it the Macs
+    /// Leave Cluster API core out, and with it the Macs and cache nodes
     #[arg(long)]
     pub no_capi: bool,
 
-    /// Leave the Macs out: no emulated Scaleway, no provider
+    /// Leave the Macs and cache nodes out: no emulated Scaleway, no provider
     #[arg(long)]
     pub no_fleet: bool,
+
+    /// Leave the Linux cache nodes out; those of an earlier start are given up
+    #[arg(long, conflicts_with = "synthetic_linux")]
+    pub no_linux: bool,
+
+    /// Make the cache nodes synthetic even as root: Nodes without machines, on which no Pod runs
+    #[arg(long)]
+    pub synthetic_linux: bool,
 
     /// Minis in the emulated account at its first start
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]

@@ -51,6 +51,7 @@ mod error;
 mod fault;
 mod fleet;
 mod follow;
+mod habits;
 mod image;
 pub mod inside;
 mod mounts;

@@ -1,4 +1,5 @@
-//! The fleet without hardware: an emulated Scaleway with a pool of minis, the minis themselves, and the real provider.
+//! The fleet without hardware: an emulated Scaleway with a pool of minis, the minis themselves, and the real provider. The
+//! Linux servers of the same account are in `linux.rs`.
 //!
 //! ```text
 //!   sim-scaleway ◀── events ── sim-mac (one agent per mini)
@@ -12,9 +13,10 @@
 
 use super::board::Board;
 use super::chart::{self, NAMESPACE, Target};
+use super::linux;
 use crate::state::Layout;
 use crate::state::record::{self, Record};
-use crate::status::document::Fleet;
+use crate::status::document::{Fleet, Group, Kind, Server};
 use crate::status::fleet as picture;
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -131,17 +133,17 @@ pub(super) async fn emulate(
     Ok(Some(Account { url, ports }))
 }
 
-/// Installs the chart and starts the provider.
+/// Installs the chart, with fleets of cache nodes if it is told about them, and starts the provider.
 pub(super) async fn provide(
     program: &Path,
-    size: Size,
+    (size, kura): (Size, Option<Value>),
     account: &Account,
     place: &Place<'_>,
     record: &mut Record,
 ) -> Result<()> {
     let client = place.target.client;
     let Account { url, ports } = account;
-    let values = values(size, place.control_plane.server(), url, ports.port(STAND_IN));
+    let values = values(size, kura, place.control_plane.server(), url, ports.port(STAND_IN));
     let recorded = record.charts.get(chart::PROVIDER.release).cloned();
     let whole = deployment(client).await?.is_some();
     let install = chart::ensure(
@@ -226,20 +228,32 @@ fn arguments(deployment: &Deployment, without: &[&str]) -> Vec<String> {
 }
 
 /// The values the chart is installed with: its Deployment rests, since the program runs here.
-fn values(size: Size, server: &str, account: &str, stand_in: u16) -> Value {
-    json!({
+fn values(size: Size, kura: Option<Value>, server: &str, account: &str, stand_in: u16) -> Value {
+    // Nobody else takes these minis, and a wipe is over in seconds.
+    let mut flags = vec![
+        "--claim-settle-time=0s",
+        "--min-wipe-time=2s",
+        "--inventory-interval=2s",
+    ];
+    if kura.is_some() {
+        flags.extend(linux::PROVIDER_ARGS);
+    }
+    let mut values = json!({
         "replicas": 0,
         "scaleway": {"apiURL": account},
         "provider": {
             "apiServerURL": server,
             "logFormat": "human",
             "bootstrap": {"mode": "stand-in", "standInPort": stand_in},
-            // Nobody else takes these minis, and a wipe is over in seconds.
-            "extraArgs": ["--claim-settle-time=0s", "--min-wipe-time=2s", "--inventory-interval=2s"],
+            "extraArgs": flags,
         },
         "cluster": {"enabled": true, "name": "fleet"},
         "fleets": {"macos": {"enabled": true, "name": "macos", "replicas": size.macs}},
-    })
+    });
+    if let (Value::Object(all), Some(Value::Object(more))) = (&mut values, kura) {
+        all.extend(more);
+    }
+    values
 }
 
 /// The account's API key; that of an emulator is no secret.
@@ -255,28 +269,46 @@ fn credentials(account: &str) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Waits until every Mac that is wanted serves. Returns how many there are.
-pub(super) async fn wait_for_macs(client: &Client) -> usize {
+/// Which machines are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Macs,
+    CacheNodes,
+}
+
+/// Waits until every machine that is wanted serves. Returns how many there are.
+pub(super) async fn wait_for(client: &Client, wanted: Wanted) -> usize {
     loop {
-        if let Some(macs) = picture::ask(client).await.as_ref().and_then(serving) {
-            return macs;
+        let fleet = Box::pin(picture::ask(client)).await;
+        if let Some(serve) = fleet.and_then(|fleet| serving(&fleet, wanted)) {
+            return serve;
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// How many Macs serve, once all do.
-fn serving(fleet: &Fleet) -> Option<usize> {
-    let wanted: u32 = fleet.groups.iter().map(|group| group.wanted).sum();
-    let all = fleet.groups.iter().all(|group| group.available == group.wanted);
-    let known = u32::try_from(fleet.macs.len()).unwrap_or(u32::MAX);
-    (all && known >= wanted && !fleet.groups.is_empty()).then_some(fleet.macs.len())
+/// How many serve, once all do. A cache node serves only with an address that runners can dial.
+fn serving(fleet: &Fleet, wanted: Wanted) -> Option<usize> {
+    let groups = || {
+        let of = |group: &&Group| (group.kind == Kind::Mac) == (wanted == Wanted::Macs);
+        fleet.groups.iter().filter(of)
+    };
+    let count: u32 = groups().map(|group| group.wanted).sum();
+    let all = groups().all(|group| group.available == group.wanted);
+    let (known, able) = match wanted {
+        Wanted::Macs => (fleet.macs.len(), true),
+        Wanted::CacheNodes => {
+            let able = |server: &Server| server.node_ready && server.private_address.is_some();
+            (fleet.servers.len(), fleet.servers.iter().all(able))
+        }
+    };
+    let enough = u32::try_from(known).unwrap_or(u32::MAX) >= count;
+    (all && able && enough && groups().next().is_some()).then_some(known)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::document::Group;
 
     #[test]
     fn the_programs_are_those_beside_ours_and_all_of_them_or_none() {
@@ -308,7 +340,8 @@ mod tests {
 
     #[test]
     fn a_fleet_serves_when_every_group_has_what_it_wants() {
-        let group = |wanted, available| Group {
+        let group = |kind, wanted, available| Group {
+            kind,
             name: "macos".into(),
             namespace: "fleet".into(),
             wanted,
@@ -317,10 +350,22 @@ mod tests {
         };
         let fleet = |groups| Fleet {
             groups,
-            macs: Vec::new(),
+            ..Fleet::default()
         };
-        assert_eq!(serving(&fleet(Vec::new())), None);
-        assert_eq!(serving(&fleet(vec![group(0, 0)])), Some(0));
-        assert_eq!(serving(&fleet(vec![group(2, 1)])), None);
+        assert_eq!(serving(&fleet(Vec::new()), Wanted::Macs), None);
+        let resting = fleet(vec![group(Kind::Mac, 0, 0), group(Kind::Instance, 1, 0)]);
+        assert_eq!(serving(&resting, Wanted::Macs), Some(0));
+        assert_eq!(serving(&resting, Wanted::CacheNodes), None);
+        assert_eq!(serving(&fleet(vec![group(Kind::Mac, 2, 1)]), Wanted::Macs), None);
+    }
+
+    #[test]
+    fn cache_nodes_are_a_matter_of_the_chart_only_if_there_are_any() {
+        let size = Size { pool: 1, macs: 1 };
+        let without = values(size, None, "s", "a", 1);
+        assert!(without.get("kuraFleet").is_none());
+        let with = values(size, Some(json!({"kuraFleet": {"enabled": true}})), "s", "a", 1);
+        assert!(with.get("kuraFleet").is_some());
+        assert!(with.to_string().contains("--linux-cluster-dns="));
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Boot {
     pub(crate) services: Vec<String>,
     /// Where sshd listens.
     pub(crate) ssh_port: u16,
+    /// Where the API server is by now, if somebody said so.
+    pub(crate) api_server: Option<String>,
 }
 
 /// A disk that is a file.
