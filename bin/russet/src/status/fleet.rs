@@ -1,6 +1,7 @@
 //! The Macs of the cluster: MachineDeployments, machines, and what the account of this machine's emulated Scaleway costs.
 
 use super::document::{Account, Fleet, Group, Mac};
+use crate::host;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -8,6 +9,7 @@ use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::conditions::{Condition, ConditionStatus};
+use russet_api::machine::Phase;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -62,7 +64,10 @@ fn mac(machine: &ScalewayAppleSiliconMachine) -> Mac {
             .and_then(|status| status.addresses.first())
             .map(|address| address.address.clone()),
         ready: status.and_then(|status| status.ready).unwrap_or(false),
-        message: trouble(conditions),
+        message: status
+            .filter(|status| status.phase == Some(Phase::Bootstrapping))
+            .and_then(|status| host::progress(&status.steps))
+            .or_else(|| trouble(conditions)),
         created_at: machine
             .creation_timestamp()
             .and_then(|time| Timestamp::from_second(time.0.as_second()).ok()),

@@ -1,0 +1,98 @@
+//! From a job to a connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use russet_bootstrap::ssh::{Auth, Error, Exec, HostKeyPin, Limits, Session, Target, connect};
+use russet_telemetry::Secret;
+use tokio::time::Instant;
+
+use super::super::{Failed, Job};
+use super::{DIAL, DIAL_AGAIN, LOGIN_STEP, failed};
+
+/// Adds the key on standard input to those that may log in. The same in zsh and bash, and nothing of the key is in it.
+const ADD_KEY: &str = "umask 077; mkdir -p ~/.ssh && read -r key && \
+    { grep -qxF \"$key\" ~/.ssh/authorized_keys 2>/dev/null || printf '%s\\n' \"$key\" >>~/.ssh/authorized_keys; }";
+
+const SHORT: Duration = Duration::from_secs(30);
+
+fn refused(error: &Error) -> Failed {
+    // A key that is not the one that was pinned is not kept: whoever showed it may not be the host.
+    let pin = match error {
+        Error::HostKeyChanged { .. } => None,
+        error => error.host_key().map(ToString::to_string),
+    };
+    failed(LOGIN_STEP, error.to_string(), pin)
+}
+
+/// Logs in with the fleet's key. Scaleway puts keys on hosts when it installs them, so a host that was installed before its fleet had
+/// one knows only the password; it is given the key then.
+pub(super) async fn login(job: &Job, port: u16, limits: &Limits) -> Result<Session, Failed> {
+    let pin = job.fingerprint.as_deref().map(str::parse::<HostKeyPin>).transpose();
+    let pin = pin.map_err(|bad| {
+        let message =
+            format!("the host key that was stored cannot be read: {bad}; delete the Secret <machine>-bootstrap");
+        failed(LOGIN_STEP, message, None)
+    })?;
+    let target = |auth: Auth| Target {
+        address: SocketAddr::new(job.address, port),
+        user: job.ssh_user.clone(),
+        auth,
+        pin: pin.clone(),
+    };
+    let password = job
+        .sudo_password
+        .clone()
+        .filter(|password| !matches!(password.expose().as_str(), "" | "<sealed>"));
+    let Some(key) = &job.key else {
+        let Some(password) = password else {
+            return Err(failed(
+                LOGIN_STEP,
+                "there is neither a key nor a password for the host",
+                None,
+            ));
+        };
+        return dial(&target(Auth::Password(password)), limits).await.map_err(|error| refused(&error));
+    };
+    let rejected = match dial(&target(Auth::Key(key.private.clone())), limits).await {
+        Ok(session) => return Ok(session),
+        Err(error) => error,
+    };
+    let (Error::AuthRejected { .. }, Some(password)) = (&rejected, password) else {
+        return Err(refused(&rejected));
+    };
+    let session = connect(&target(Auth::Password(password)), limits)
+        .await
+        .map_err(|error| refused(&error))?;
+    add_key(&session, &key.public).await.map_err(|error| refused(&error))?;
+    Ok(session)
+}
+
+/// Dials until somebody answers, or it is no use.
+async fn dial(target: &Target, limits: &Limits) -> Result<Session, Error> {
+    let deadline = Instant::now() + DIAL;
+    loop {
+        match connect(target, limits).await {
+            Err(error) if error.is_transient() && Instant::now() + DIAL_AGAIN < deadline => {
+                tokio::time::sleep(DIAL_AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn add_key(session: &Session, public: &str) -> Result<(), Error> {
+    let line = format!("{}\n", public.trim());
+    let added = session
+        .run(Exec {
+            command: ADD_KEY,
+            stdin: Some(Secret::new(line.into_bytes())),
+            deadline: SHORT,
+        })
+        .await?;
+    if !added.status.is_success() {
+        // The password works; whoever wants to log in with the key will be told.
+        tracing::warn!(status = ?added.status, "the key of the fleet could not be put on a host");
+    }
+    Ok(())
+}
