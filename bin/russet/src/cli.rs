@@ -161,8 +161,8 @@ pub struct Up {
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub pool: u32,
 
-    /// Minis that become Machines; `kubectl scale machinedeployment` changes it later
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    /// Minis that become Machines, in three fleets; `kubectl scale machinedeployment` changes it later
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub macs: u32,
 
     /// How long everything may take to get ready, once the parts are at hand

@@ -30,6 +30,8 @@ pub use recipe::{BadHostFlag, Recipe};
 const DIAL: Duration = Duration::from_secs(45);
 const DIAL_AGAIN: Duration = Duration::from_secs(3);
 /// The step that stands for the connection.
+const CONNECT_STEP: &str = "connect";
+/// The step of a host that answers and does not know us, or is not the one we know: what we know of it may be out of date.
 pub(crate) const LOGIN_STEP: &str = "login";
 
 /// Sets up Macs over SSH. Cheap to clone.
@@ -82,7 +84,7 @@ fn failed(step: &str, message: impl Into<String>, pin: Option<String>) -> Failed
 
 /// What a host is told about itself.
 fn host(job: &Job) -> Result<mac::Host, Failed> {
-    let missing = |what: &str| failed(LOGIN_STEP, format!("the provider has no {what} for the host"), None);
+    let missing = |what: &str| failed(CONNECT_STEP, format!("the provider has no {what} for the host"), None);
     Ok(mac::Host {
         user: job.ssh_user.clone(),
         password: job.sudo_password.clone(),
@@ -111,10 +113,10 @@ impl Inner {
             .fleet(&job.facts, &job.taints)
             .map_err(|error| failed("files", error.to_string(), None))?;
         let host = host(&job)?;
-        progress.step(LOGIN_STEP, StepState::Running, None);
+        progress.step(CONNECT_STEP, StepState::Running, None);
         let session = login::login(&job, self.port, &self.limits).await?;
         let pin = Some(session.host_key().to_string());
-        progress.step(LOGIN_STEP, StepState::Succeeded, None);
+        progress.step(CONNECT_STEP, StepState::Succeeded, None);
         let run = self.follow_plan(&session, &fleet, &host, progress).await;
         session.close().await;
         match run {
@@ -124,7 +126,7 @@ impl Inner {
             }),
             Err(mac::Failed::Step { step, message }) => Err(failed(step, message, pin)),
             Err(error @ mac::Failed::NoPassword { .. }) => Err(failed("sudo", error.to_string(), pin)),
-            Err(error) => Err(failed("connection", error.to_string(), pin)),
+            Err(error) => Err(failed(CONNECT_STEP, error.to_string(), pin)),
         }
     }
 
@@ -161,7 +163,7 @@ impl Bootstrapper for Ssh {
         let this = Arc::clone(&self.0);
         Box::pin(async move {
             let set_up = tokio::select! {
-                () = stop.cancelled() => Err(failed(LOGIN_STEP, "the provider stops", None)),
+                () = stop.cancelled() => Err(failed(CONNECT_STEP, "the provider stops", None)),
                 set_up = this.set_up(job, &progress) => set_up,
             };
             if let Err(error) = &set_up {

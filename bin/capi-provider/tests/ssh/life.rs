@@ -15,7 +15,7 @@ async fn a_host_is_set_up_by_its_password_once_and_by_the_key_of_its_fleet_from_
     let pin = done.fingerprint.clone().unwrap();
     assert!(pin.contains("SHA256:"), "{pin}");
     assert_eq!(done.kubelet_sha.as_deref().map(str::len), Some(64));
-    for step in ["login", "sudo", "kubeconfig", "tart-kubelet", "tart-kubelet-job"] {
+    for step in ["connect", "sudo", "kubeconfig", "tart-kubelet", "tart-kubelet-job"] {
         let last = told.iter().rev().find(|(name, _, _)| name == step);
         assert!(
             matches!(last, Some((_, StepState::Succeeded, _))),
@@ -31,7 +31,7 @@ async fn a_host_is_set_up_by_its_password_once_and_by_the_key_of_its_fleet_from_
     let (done, told) = world.run(&ssh, again).await;
     assert_eq!(done.unwrap().fingerprint, Some(pin));
     assert!(
-        !told.iter().any(|(name, state, _)| name != "login" && *state == StepState::Running),
+        !told.iter().any(|(name, state, _)| name != "connect" && *state == StepState::Running),
         "an unchanged host was changed: {told:?}"
     );
     assert_eq!(ssh.hashed(), 1, "the agent was read more than once");
@@ -59,7 +59,7 @@ async fn a_host_that_is_down_fails_alone() {
     let (down, up) = tokio::join!(world.run(&ssh, world.job(1)), world.run(&ssh, world.job(2)));
     up.0.unwrap();
     let failed = down.0.unwrap_err();
-    assert_eq!(failed.step, "login");
+    assert_eq!(failed.step, "connect");
     assert!(failed.message.contains("refuses connections"), "{}", failed.message);
 }
 

@@ -22,7 +22,7 @@ use russet_cluster::control_plane::{self, ControlPlane, Durability, Extras};
 use russet_cluster::process::{Supervisor, sweep};
 use russet_parts::{Bars, Tools};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a cluster is made of, in the order in which it is told.
 pub(super) const TOOLS: [&str; 6] = [
@@ -72,6 +72,12 @@ pub(super) async fn up(
         tools = store.ensure(&names, &bars) => tools?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    // Without it the shell of the emulated Macs is bash, which does as well.
+    let zsh = match fleet_programs(args).filter(fleet::Programs::emulate_macos) {
+        Some(_) => store.ensure(&["zsh"], &bars).await.ok(),
+        None => None,
+    };
+    let zsh = zsh.as_ref().and_then(|tools| tools.path("zsh").ok());
     // Before the first byte of data: a run killed half-way must not leave data of unknown versions.
     record::write(layout, &record)?;
 
@@ -83,7 +89,7 @@ pub(super) async fn up(
     let started = tokio::select! {
         biased;
         signal = signals.next() => Err(Stop::Signal(signal)),
-        started = tokio::time::timeout(args.timeout, start(args, layout, &tools, &supervisor, &board, record)) => {
+        started = tokio::time::timeout(args.timeout, start(args, layout, &tools, zsh, &supervisor, &board, record)) => {
             match started {
                 Ok(Ok(started)) => Ok(started),
                 Ok(Err(error)) => Err(Stop::Failed(error)),
@@ -147,6 +153,7 @@ async fn start(
     args: &cli::Up,
     layout: &Layout,
     tools: &Tools,
+    zsh: Option<&Path>,
     supervisor: &Supervisor,
     board: &Board,
     mut record: Record,
@@ -221,7 +228,7 @@ async fn start(
         pool: args.pool,
         macs: args.macs,
     };
-    let emulate = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server);
+    let emulate = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server, zsh);
     // None needs another.
     let ((), (), cache, account) = tokio::try_join!(install, cluster_api, cache, emulate)?;
     if let (Some(programs), Some(account)) = (&programs, &account) {
@@ -232,6 +239,7 @@ async fn start(
             board,
             target: &target,
         };
+        board.note(&format!("the Macs are {}", account.way.sentence()));
         fleet::provide(&programs.provider, size, account, &place, &mut record).await?;
         let serve = async { anyhow::Ok(fleet::wait_for_macs(&client).await) };
         board.step("Macs", |count| format!("{count} serve"), serve).await?;

@@ -21,6 +21,7 @@ mod detach;
 mod existing;
 pub(crate) mod fleet;
 mod local;
+mod macs;
 mod ports;
 mod tether;
 mod view;

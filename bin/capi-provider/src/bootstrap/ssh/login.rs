@@ -8,7 +8,7 @@ use russet_telemetry::Secret;
 use tokio::time::Instant;
 
 use super::super::{Failed, Job};
-use super::{DIAL, DIAL_AGAIN, LOGIN_STEP, failed};
+use super::{CONNECT_STEP, DIAL, DIAL_AGAIN, LOGIN_STEP, failed};
 
 /// Adds the key on standard input to those that may log in. The same in zsh and bash, and nothing of the key is in it.
 const ADD_KEY: &str = "umask 077; mkdir -p ~/.ssh && read -r key && \
@@ -18,11 +18,12 @@ const SHORT: Duration = Duration::from_secs(30);
 
 fn refused(error: &Error) -> Failed {
     // A key that is not the one that was pinned is not kept: whoever showed it may not be the host.
-    let pin = match error {
-        Error::HostKeyChanged { .. } => None,
-        error => error.host_key().map(ToString::to_string),
+    let (step, pin) = match error {
+        Error::HostKeyChanged { .. } => (LOGIN_STEP, None),
+        Error::AuthRejected { host_key, .. } => (LOGIN_STEP, Some(host_key)),
+        error => (CONNECT_STEP, error.host_key()),
     };
-    failed(LOGIN_STEP, error.to_string(), pin)
+    failed(step, error.to_string(), pin.map(ToString::to_string))
 }
 
 /// Logs in with the fleet's key. Scaleway puts keys on hosts when it installs them, so a host that was installed before its fleet had
