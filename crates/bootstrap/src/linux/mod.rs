@@ -22,7 +22,7 @@ mod kubelet;
 mod render;
 mod report;
 mod step;
-mod validate;
+pub(crate) mod validate;
 
 #[cfg(test)]
 mod tests;

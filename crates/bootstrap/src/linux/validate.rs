@@ -66,7 +66,7 @@ pub(super) fn check(join: &Join) -> Result<(), Invalid> {
     }
 }
 
-fn check_label(key: &str, value: &str) -> Result<(), Invalid> {
+pub(crate) fn check_label(key: &str, value: &str) -> Result<(), Invalid> {
     let (prefix, name) = key
         .split_once('/')
         .map_or((None, key), |(prefix, name)| (Some(prefix), name));
@@ -82,7 +82,7 @@ fn check_label(key: &str, value: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn check_taints(taints: &[Taint]) -> Result<(), Invalid> {
+pub(crate) fn check_taints(taints: &[Taint]) -> Result<(), Invalid> {
     let mut seen = BTreeSet::new();
     for Taint { key, value, effect } in taints {
         check_label(key, value)?;
@@ -194,7 +194,7 @@ fn is_mac(text: &str) -> bool {
             .all(|pair| pair.len() == 2 && pair.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
-fn is_provider_id(text: &str) -> bool {
+pub(crate) fn is_provider_id(text: &str) -> bool {
     let Some((scheme, path)) = text.split_once("://") else {
         return false;
     };
@@ -208,7 +208,7 @@ fn is_provider_id(text: &str) -> bool {
 }
 
 /// RFC 1123: dot-separated labels of lower-case letters, digits and inner dashes.
-fn is_dns_name(text: &str) -> bool {
+pub(crate) fn is_dns_name(text: &str) -> bool {
     let edge = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     text.len() <= 253
         && text.split('.').map(str::as_bytes).all(|label| {

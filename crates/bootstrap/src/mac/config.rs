@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use russet_telemetry::Secret;
 
 use super::artifact::Artifact;
+use crate::linux::Taint;
 
 /// What all hosts of a fleet share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,11 @@ pub struct Host {
     pub provider_id: String,
     /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
+    /// Taints the Node registers with.
+    pub taints: Vec<Taint>,
+    /// Public keys that may log in, as lines of `authorized_keys`; with one of them here, passwords may not. None leaves SSH as
+    /// it is: nobody locks themselves out.
+    pub login_keys: Vec<String>,
     /// What the Node joins with.
     pub kubeconfig: Secret<String>,
     /// What the host joins the tailnet with.
@@ -133,18 +139,32 @@ impl Host {
         .flatten()
     }
 
-    /// A host without properties: with it the plan shows what belongs to the fleet.
-    pub(super) fn blank() -> Self {
-        Self {
+    /// Hosts without properties of their own, of each kind there is: with them the plan shows what belongs to the fleet.
+    pub(super) fn blanks() -> [Self; 2] {
+        let bare = Self {
             user: "user".to_owned(),
             password: None,
             node_name: "node".to_owned(),
             provider_id: "provider".to_owned(),
             labels: BTreeMap::new(),
+            taints: Vec::new(),
+            login_keys: Vec::new(),
             kubeconfig: Secret::new(String::new()),
             tailnet_key: None,
             vlan: None,
             runner: None,
-        }
+        };
+        let builder = Self {
+            login_keys: vec!["key".to_owned()],
+            password: Some(Secret::new("password".to_owned())),
+            runner: Some(Runner {
+                org: "org".to_owned(),
+                labels: "labels".to_owned(),
+                version: "0.0.0".to_owned(),
+                token: Secret::new(String::new()),
+            }),
+            ..bare.clone()
+        };
+        [bare, builder]
     }
 }

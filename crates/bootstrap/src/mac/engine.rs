@@ -10,12 +10,12 @@ use super::program::{self, Finding, Patience, Survey};
 use super::scrub::Scrubber;
 use super::step::Step;
 use super::steps::sudo;
-use crate::ssh::{self, Exec, Output, Session};
+use crate::ssh::{self, Exec, Exit, Output, Session};
 
-/// Runs the program on standard input as root. Nothing of the program is in it.
-const AS_ROOT: &str = "sudo -n /bin/bash -s";
+/// Runs the program on standard input as root. Nothing of the program is in it; where we come from is, since sudo forgets it.
+const AS_ROOT: &str = "sudo -n /bin/bash -s -- \"$SSH_CONNECTION\"";
 /// The same, with a password on the first line of standard input.
-const WITH_PASSWORD: &str = "sudo -k -S -p '' /bin/bash -s";
+const WITH_PASSWORD: &str = "sudo -k -S -p '' /bin/bash -s -- \"$SSH_CONNECTION\"";
 /// How long looking at a host may take.
 const LOOK: Duration = Duration::from_mins(2);
 /// How long one upload may take.
@@ -214,6 +214,7 @@ impl<'a, R: Remote> Engine<'a, R> {
         let stdin = Secret::new(format!("{password}\n{}", program.expose()));
         let output = self.program(WITH_PASSWORD, &stdin, step.deadline).await?;
         if output.status.is_success() {
+            self.report.changed.push(step.name());
             return Ok(());
         }
         let said = self.scrubber.clean(&output.stderr);
@@ -234,21 +235,24 @@ impl<'a, R: Remote> Engine<'a, R> {
         (self.progress)(step.name(), &StepState::Running);
         let changed = self.try_change(step, survey).await;
         let state = match &changed {
-            Ok(()) => StepState::Changed,
+            Ok(None) => StepState::Changed,
+            Ok(Some(why)) => StepState::Held(why.clone()),
             Err(Failed::Step { message, .. }) => StepState::Failed(message.clone()),
             Err(error) => StepState::Failed(error.to_string()),
         };
         (self.progress)(step.name(), &state);
-        changed
+        changed.map(drop)
     }
 
-    async fn try_change(&mut self, step: &'a Step, survey: &Survey) -> Result<(), Failed> {
+    /// Why it has to wait, if it has to.
+    async fn try_change(&mut self, step: &'a Step, survey: &Survey) -> Result<Option<String>, Failed> {
         for artifact in program::artifacts(step) {
             let there = survey.blobs.get(artifact.sha()).copied().unwrap_or(0);
-            // More than there is of it can only be thrown away, which the program does.
-            if there < artifact.len() {
-                self.upload(step, artifact.path(), artifact.sha(), there).await?;
-                self.report.uploaded += artifact.len() - there;
+            // More than there is of it is something else, and is written over.
+            let from = if there > artifact.len() { 0 } else { there };
+            if from < artifact.len() {
+                self.upload(step, artifact.path(), artifact.sha(), from).await?;
+                self.report.uploaded += artifact.len() - from;
             }
         }
         let output = self
@@ -258,21 +262,32 @@ impl<'a, R: Remote> Engine<'a, R> {
                 step.deadline,
             )
             .await?;
-        if !output.status.is_success() {
-            let said = self.scrubber.clean(&format!("{}\n{}", output.stdout, output.stderr));
-            return Err(Failed::Step {
+        let said = self.scrubber.clean(&format!("{}\n{}", output.stdout, output.stderr));
+        match output.status {
+            Exit::Code(0) => {
+                self.report.changed.push(step.name());
+                Ok(None)
+            }
+            Exit::Code(program::HELD) => {
+                self.report.held.push((step.name(), said.clone()));
+                Ok(Some(said))
+            }
+            _ if step.optional => {
+                self.report.held.push((step.name(), said.clone()));
+                Ok(Some(said))
+            }
+            _ => Err(Failed::Step {
                 step: step.name(),
                 message: said,
-            });
+            }),
         }
-        self.report.changed.push(step.name());
-        Ok(())
     }
 
     async fn upload(&mut self, step: &'a Step, file: &Path, sha: &str, from: u64) -> Result<(), Failed> {
         self.report.commands += 1;
+        let into = if from == 0 { ">" } else { ">>" };
         let command = format!(
-            "sudo -n /bin/bash -c 'umask 077; mkdir -p /usr/local/lib/russet/incoming && cat >>/usr/local/lib/russet/incoming/{sha}'"
+            "sudo -n /bin/bash -c 'umask 077; mkdir -p /usr/local/lib/russet/incoming && cat {into}/usr/local/lib/russet/incoming/{sha}'"
         );
         let output = self.remote.send(&command, file, from, UPLOAD).await?;
         if output.status.is_success() {

@@ -17,6 +17,7 @@
 //! - No secret is in an argument, an error or a status: programs travel by standard input, and what they say is scrubbed.
 
 mod artifact;
+mod check;
 mod config;
 mod engine;
 mod plan;
@@ -26,8 +27,11 @@ mod resource;
 mod scrub;
 mod step;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 pub use artifact::{Artifact, ArtifactError, Artifacts};
+pub use check::Invalid;
 pub use config::{Agent, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
 pub use engine::{Engine, Failed, Progress, Remote, Report, StepState};
 pub use plan::{Hash, desired, plan};

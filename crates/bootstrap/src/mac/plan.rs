@@ -30,20 +30,21 @@ impl fmt::Display for Hash {
     }
 }
 
-/// The hash of the plan for a host without properties. It is made of what would be run, so nothing can be in one and not in the
+/// The hash of the plans for hosts without properties. It is made of what would be run, so nothing can be in one and not in the
 /// other.
 pub fn desired(fleet: &Fleet) -> Hash {
-    let host = Host::blank();
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {
         hasher.update((text.len() as u64).to_le_bytes());
         hasher.update(text);
     };
-    for step in plan(fleet, &host) {
-        part(step.name());
-        for resource in &step.resources {
-            part(&resource.check(&host.user));
-            part(&resource.change(&host.user));
+    for host in Host::blanks() {
+        for step in plan(fleet, &host) {
+            part(step.name());
+            for resource in &step.resources {
+                part(&resource.check(&host.user));
+                part(&resource.change(&host.user));
+            }
         }
     }
     Hash(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

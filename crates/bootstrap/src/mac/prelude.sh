@@ -4,6 +4,9 @@ set -u
 umask 077
 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 STATE=/usr/local/lib/russet
+# Where this connection comes from: sudo forgets it, so it is an argument.
+SOURCE=${1:-}
+SOURCE=${SOURCE%% *}
 
 say() { printf '%s\n' "$*"; }
 fail() { say "$*" >&2; exit 1; }
@@ -12,6 +15,7 @@ sha() { [ -f "$1" ] && shasum -a 256 "$1" 2>/dev/null | cut -c1-64; }
 
 # Permissions as ls writes them, without the mark for extended attributes, and owner and group.
 mode_ok() { # path -rwxr-xr-x owner:group
+  # shellcheck disable=SC2012 # the names are ours
   [ "$(ls -ld "$1" 2>/dev/null | awk '{ print substr($1, 1, 10) " " $3 ":" $4 }')" = "$2 $3" ]
 }
 
@@ -40,22 +44,30 @@ file_put() { # path mode owner sha
   local part=$1.russet-part
   mkdir -p "$(dirname "$1")" || return 1
   rm -f "$part"
-  base64 --decode >"$part" || return 1
-  [ "$(sha "$part")" = "$4" ] || { say "what arrived for $1 is not what was sent" >&2; return 1; }
-  own "$part" "$2" "$3" && mv -f "$part" "$1"
+  if ! base64 --decode >"$part"; then
+    rm -f "$part"
+    return 1
+  fi
+  [ "$(sha "$part")" = "$4" ] && own "$part" "$2" "$3" && mv -f "$part" "$1" && return 0
+  rm -f "$part"
+  say "$1 could not be written whole" >&2
+  return 1
 }
 
 gone_ok() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
+
+# A file others write to: only whose it is matters.
+log_ok() { [ -f "$1" ] && [ ! -L "$1" ] && mode_ok "$1" "$2" "$3"; } # path mode owner
+log_put() { # path mode owner
+  [ -f "$1" ] && [ ! -L "$1" ] || { rm -rf "$1" && : >"$1"; } || return 1
+  own "$1" "$2" "$3"
+}
 
 # Uploads: by content, kept until they are installed.
 blob_bytes() { # sha size: bytes of it that are here
   local path=$STATE/incoming/$1 size
   size=$(wc -c <"$path" 2>/dev/null | tr -d ' ') || size=
   printf '%s' "${size:-0}"
-}
-
-blob_take() { # sha: standard input goes on where it ended
-  mkdir -p "$STATE/incoming" && cat >>"$STATE/incoming/$1"
 }
 
 blob_whole() { # sha: verified, or thrown away
@@ -67,7 +79,7 @@ blob_whole() { # sha: verified, or thrown away
 
 # A program: which upload it came from, and what it became by being signed here.
 program_ok() { # path sha
-  local stamp=$STATE/installed/$(basename "$1") now
+  local stamp=$STATE/installed/${1##*/} now
   now=$(sha "$1")
   [ -n "$now" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$2 $now" ] && mode_ok "$1" -rwxr-xr-x root:wheel
 }
@@ -118,29 +130,34 @@ job_settles() { # job old-pid
   return 1
 }
 
-# launchd held the job to the code it was loaded with: only loading it again helps.
-job_is_pinned() { # job
-  launchctl print "$1" 2>/dev/null | grep -E 'OS_REASON_CODESIGNING|needs LWCR update' >/dev/null
+# launchd holds the job to the code it was loaded with, or has put it aside: only loading it again helps.
+job_is_stuck() { # job
+  launchctl print "$1" 2>/dev/null | grep -E 'OS_REASON_CODESIGNING|needs LWCR update|penalty box|EX_CONFIG' >/dev/null
 }
 
-# Unloads and loads. Unloading goes on after the command has returned, and loading fails for as long.
+# Unloading goes on after the command has returned, and loading fails for as long.
+job_unload() { # job
+  local tries=0
+  job_known "$1" || return 0
+  launchctl bootout "$1" 2>/dev/null
+  while job_known "$1"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt "60" ] || { say "launchd does not let go of ${1##*/}; restart the host" >&2; return 1; }
+    sleep "$PAUSE"
+  done
+}
+
 job_load_again() { # job plist
   local tries=0 code domain=${1%/*}
-  if job_known "$1"; then
-    launchctl bootout "$1" 2>/dev/null
-    while job_known "$1"; do
-      tries=$((tries + 1))
-      [ "$tries" -lt "60" ] || { say "launchd does not let go of ${1##*/}; restart the host" >&2; return 1; }
-      sleep "$PAUSE"
-    done
-  fi
-  tries=0
+  job_unload "$1" || return 1
   while :; do
     launchctl bootstrap "$domain" "$2"
     code=$?
     case $code in
     0 | 37) return 0 ;;
-    5 | 36) ;;
+    5 | 36) [ "$tries" != 10 ] || launchctl enable "$1" ;;
+    # Somebody switched it off, which outlives the plist.
+    119) launchctl enable "$1" ;;
     *) say "launchctl bootstrap of ${1##*/} ended with $code" >&2; return 1 ;;
     esac
     tries=$((tries + 1))
@@ -157,19 +174,37 @@ plist_load() { # job plist
   rm -f "$STATE/loaded/${1##*/}.plist"
   job_load_again "$1" "$2" && sha "$2" >"$STATE/loaded/${1##*/}.plist"
 }
-kick() { launchctl kickstart -k "$1" || say "launchctl kickstart of ${1##*/} ended with $?" >&2; }
+
+# A command that is ended after so many pauses: macOS has no timeout(1).
+at_most() { # pauses command
+  local left=$1 pid
+  shift
+  "$@" &
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    [ "$left" -gt 0 ] || { kill "$pid"; wait "$pid" 2>/dev/null; return 124; }
+    left=$((left - 1))
+    sleep "$PAUSE"
+  done
+  wait "$pid"
+}
+
+# launchctl waits for the start of a job, and a job that launchd put aside never starts.
+kick() { # job
+  at_most 30 launchctl kickstart -k "$1" || say "launchctl kickstart of ${1##*/} ended with $?" >&2
+}
 
 # Starts a job with what is on disk now. A plist that launchd has is not loaded again: macOS stops restarting jobs that are
-# loaded too often.
+# loaded too often. For the same reason a job that is stuck is loaded again once for the same inputs, and not at every try.
 daemon_reload() { # job plist inputs
-  local old settled=no
-  mkdir -p "$STATE/loaded" && rm -f "$STATE/loaded/${1##*/}" || return 1
+  local old settled=no label=${1##*/}
+  mkdir -p "$STATE/loaded" && rm -f "$STATE/loaded/$label" || return 1
   old=$(job_pid "$1")
   if plist_loaded "$1" "$2"; then
     kick "$1"
     job_settles "$1" "$old" && settled=yes
-    if [ $settled = no ] && job_is_pinned "$1"; then
-      plist_load "$1" "$2" || return 1
+    if [ $settled = no ] && job_is_stuck "$1" && [ "$(cat "$STATE/loaded/$label.stuck" 2>/dev/null)" != "$3" ]; then
+      printf '%s\n' "$3" >"$STATE/loaded/$label.stuck" && plist_load "$1" "$2" || return 1
       job_settles "$1" "$old" && settled=yes
     fi
   else
@@ -180,25 +215,38 @@ daemon_reload() { # job plist inputs
     old=$(job_pid "$1")
     kick "$1"
     job_settles "$1" "$old" || {
-      say "${1##*/} does not stay up: $(job_field "$1" state), last exit $(job_field "$1" 'last exit code')$(job_field "$1" 'last exit reason')" >&2
+      say "$label does not stay up: $(job_field "$1" state), last exit $(job_field "$1" 'last exit code')$(job_field "$1" 'last exit reason')" >&2
       return 1
     }
   fi
-  printf '%s\n' "$3" >"$STATE/loaded/${1##*/}"
+  rm -f "$STATE/loaded/$label.stuck"
+  printf '%s\n' "$3" >"$STATE/loaded/$label"
 }
 
+# Loading starts it too.
 timer_reload() { # job plist inputs
   mkdir -p "$STATE/loaded" && rm -f "$STATE/loaded/${1##*/}" || return 1
-  plist_loaded "$1" "$2" || plist_load "$1" "$2" || return 1
-  kick "$1"
+  if plist_loaded "$1" "$2"; then kick "$1"; else plist_load "$1" "$2" || return 1; fi
   printf '%s\n' "$3" >"$STATE/loaded/${1##*/}"
 }
 
 # A job that should not be: unloaded, and its plist gone.
 job_gone_ok() { gone_ok "$2" && ! job_known "$1"; } # job plist
 job_remove() { # job plist
-  ! job_known "$1" || launchctl bootout "$1" 2>/dev/null
-  rm -f "$2" "$STATE/loaded/${1##*/}" "$STATE/loaded/${1##*/}.plist"
+  job_unload "$1" && rm -f "$2" "$STATE/loaded/${1##*/}" "$STATE/loaded/${1##*/}.plist" "$STATE/loaded/${1##*/}.stuck"
+}
+
+# One program at a time changes a host. One whose connection was cut may still be at work; it is waited for, not for ever.
+lock() {
+  local tries=0 file=$STATE/lock
+  mkdir -p "$STATE"
+  until (set -C && say $$ >"$file") 2>/dev/null; do
+    [ -e "$file" ] && kill -0 "$(cat "$file")" 2>/dev/null && [ "$tries" -lt 60 ] || break
+    tries=$((tries + 1))
+    sleep "$PAUSE"
+  done
+  say $$ >"$file" 2>/dev/null
+  trap 'rm -f "$STATE/lock"' EXIT
 }
 
 # One step: what it says goes to the caller; the line that tells its state begins with a mark no output has.

@@ -17,6 +17,8 @@ const PRELUDE: &str = include_str!("prelude.sh");
 const MARK: &str = "@@ ";
 /// Begins the lines about uploads.
 const BLOB: &str = "@@blob ";
+/// Exit status of a change that has to wait; the prelude has it too.
+pub(super) const HELD: u32 = 75;
 /// Told at the end of a survey: without it the survey was cut.
 const END: &str = "@@end";
 
@@ -69,7 +71,9 @@ impl Default for Patience {
 impl Patience {
     fn prelude(self) -> String {
         let (settle, pause) = (self.settle.as_secs_f32(), self.pause.as_secs_f32());
-        format!("SETTLE={settle}\nPAUSE={pause}\n{PRELUDE}")
+        // As many pauses as other things get.
+        let join = self.pause.as_secs().max(1) * 60;
+        format!("SETTLE={settle}\nPAUSE={pause}\nJOIN={join}s\n{PRELUDE}")
     }
 }
 
@@ -95,12 +99,12 @@ pub(super) fn survey(steps: &[Step], user: &str, patience: Patience) -> Secret<S
 pub(super) fn change(step: &Step, user: &str, patience: Patience) -> Secret<String> {
     let mut text = patience.prelude();
     text.push_str(&functions(step, user));
-    text.push_str("main() {\n");
+    text.push_str("main() {\nlock\n");
     for resource in &step.resources {
-        // What is so already is left alone: a step may be long, and most of it unchanged.
+        // What is so already is left alone: a step may be long, and most of it unchanged. What has to wait is left alone too.
         let _ = writeln!(
             text,
-            "{{ {} ; }} || {{ {}\n}} || exit 1",
+            "{{ {} ; }} || {{ [ $? != \"$HELD\" ] || exit \"$HELD\"\n{}\n}} || exit 1",
             resource.check(user),
             resource.change(user)
         );
@@ -108,7 +112,8 @@ pub(super) fn change(step: &Step, user: &str, patience: Patience) -> Secret<Stri
     let name = step.function();
     let _ = writeln!(
         text,
-        "check_{name} || fail 'it was changed, and is still not as it should be'\nsay \"{MARK}{name} ok\"\n}}\nmain </dev/null"
+        "check_{name} || {{ [ $? != \"$HELD\" ] || exit \"$HELD\"\nfail 'it was changed, and is still not as it should be'\n}}\n\
+         say \"{MARK}{name} ok\"\n}}\nmain </dev/null"
     );
     Secret::new(text)
 }

@@ -74,6 +74,11 @@ pub(super) enum Resource {
         mode: Mode,
         content: Secret<Vec<u8>>,
     },
+    /// A file that programs write to.
+    Log {
+        path: String,
+        mode: Mode,
+    },
     /// Nothing is there.
     Absent {
         path: String,
@@ -151,6 +156,7 @@ impl Resource {
                 let sha = hex(content.expose());
                 format!("file_ok {} {} {sha}", word(path), mode.words(user))
             }
+            Self::Log { path, mode } => format!("log_ok {} {}", word(path), mode.words(user)),
             Self::Absent { path } => format!("gone_ok {}", word(path)),
             Self::Program { path, artifact } => format!("program_ok {} {}", word(path), artifact.sha()),
             Self::Job {
@@ -190,6 +196,7 @@ impl Resource {
                     base64(content)
                 )
             }
+            Self::Log { path, mode } => format!("log_put {} {}", word(path), mode.words(user)),
             Self::Absent { path } => format!("rm -rf {}", word(path)),
             Self::Program { path, artifact } => format!("program_put {} {}", word(path), artifact.sha()),
             Self::Job {

@@ -13,6 +13,8 @@ pub struct Step {
     pub(super) name: &'static str,
     pub(super) resources: Vec<Resource>,
     pub(super) deadline: Duration,
+    /// Whether a host serves without it: then it is reported, and does not fail the host.
+    pub(super) optional: bool,
 }
 
 impl Step {
@@ -21,7 +23,14 @@ impl Step {
             name,
             resources,
             deadline: DEADLINE,
+            optional: false,
         }
+    }
+
+    /// The same, but a host serves without it.
+    pub(super) fn optional(mut self) -> Self {
+        self.optional = true;
+        self
     }
 
     /// Its name in `status.steps`.

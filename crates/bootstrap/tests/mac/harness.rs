@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use russet_bootstrap::mac::{
-    Agent, Artifacts, Engine, Failed, Firewall, Fleet, Host, Patience, Report, StepState, plan,
+    Agent, Artifact, Artifacts, Engine, Failed, Firewall, Fleet, Host, LogShipping, Patience, Remote, Report,
+    StepState, Tailnet, plan,
 };
 use russet_bootstrap::ssh::{self, Auth, Limits, Session, Target};
 use russet_sim_mac::macos::{Mac, Macs, Options};
 use russet_sim_scaleway::{AddressPlan, Factor, Minis, Sim};
 use russet_telemetry::Secret;
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::{Algorithm, PrivateKey};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -28,6 +32,7 @@ pub(crate) struct World {
     pub(crate) macs: Macs,
     pub(crate) artifacts: Artifacts,
     pub(crate) dir: TempDir,
+    key: PrivateKey,
     _port: TcpListener,
 }
 
@@ -64,12 +69,16 @@ impl World {
             macs,
             artifacts: Artifacts::default(),
             dir,
+            key: PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519).unwrap(),
             _port: port,
         };
         world.mac().await;
         let deadline = tokio::time::Instant::now() + WITHIN;
         while let Err(error) = world.session().await {
-            assert!(tokio::time::Instant::now() < deadline, "the Mac does not answer: {error}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "the Mac does not answer: {error}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         world
@@ -116,6 +125,73 @@ impl World {
         }
     }
 
+    /// A fleet with everything that a host can have.
+    pub(crate) fn full(&self) -> Fleet {
+        let tool = |name: &str| format!("#!/.sim/bin/{name}\n");
+        let tart = "#!/bin/bash\n[ \"${1:-}\" = --version ] && echo 2.32.1\nexit 0\n".to_owned();
+        Fleet {
+            tart: Some(self.archive("tart.tar.gz", &[("tart.app/Contents/MacOS/tart", tart)])),
+            tailnet: Some(Tailnet {
+                archive: self.archive(
+                    "tailscale.tar.gz",
+                    &[("x/tailscale", tool("tailscale")), ("x/tailscaled", tool("tailscaled"))],
+                ),
+                tags: vec!["tag:tuist-macmini-staging".to_owned()],
+                accept_routes: true,
+                login_server: None,
+            }),
+            node_exporter: Some(self.file("node_exporter", STAYS)),
+            logs: Some(LogShipping {
+                program: self.file("log-shipper", STAYS),
+                url: "https://logs.example/push".to_owned(),
+                env: "staging".to_owned(),
+            }),
+            firewall: Firewall {
+                services: Some("10.96.0.0/12".to_owned()),
+                dns: Some([10, 96, 0, 10].into()),
+                cache_network: Some("172.16.0.0/22".to_owned()),
+            },
+            login_from: Some(vec!["192.0.2.0/24".to_owned()]),
+            cache_volume_gib: Some(10),
+            ..self.fleet(STAYS)
+        }
+    }
+
+    /// A host with everything that a host can have, a runner apart.
+    pub(crate) fn full_host(&self) -> Host {
+        Host {
+            tailnet_key: Some(Secret::new(format!("tskey-auth-{CANARY}"))),
+            vlan: Some(3548),
+            ..self.host()
+        }
+    }
+
+    fn file(&self, name: &str, content: &str) -> Artifact {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        self.artifacts.get(&path).unwrap()
+    }
+
+    pub(crate) fn archive(&self, name: &str, files: &[(&str, String)]) -> Artifact {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let path = self.dir.path().join(name);
+        let packed = Command::new("tar")
+            .arg("-czf")
+            .arg(&path)
+            .arg("-C")
+            .arg(folder.path())
+            .arg(".")
+            .status();
+        assert!(packed.unwrap().success());
+        self.artifacts.get(&path).unwrap()
+    }
+
     pub(crate) fn host(&self) -> Host {
         let mini = self.mini();
         Host {
@@ -124,6 +200,8 @@ impl World {
             node_name: "mac-1".to_owned(),
             provider_id: format!("scw-applesilicon://{}/{}", mini.zone, mini.server_id),
             labels: BTreeMap::from([("tuist.dev/fleet".to_owned(), "macos".to_owned())]),
+            taints: Vec::new(),
+            login_keys: vec![self.key.public_key().to_openssh().unwrap()],
             kubeconfig: Secret::new(format!("users:\n- user:\n    token: {CANARY}\n")),
             tailnet_key: None,
             vlan: None,
@@ -131,12 +209,21 @@ impl World {
         }
     }
 
+    /// Logs in with the key, or with the password as long as the key is not there yet.
     pub(crate) async fn session(&self) -> Result<Session, ssh::Error> {
+        let key = self.key.to_openssh(LineEnding::LF).unwrap().to_string();
+        match self.login(Auth::Key(Secret::new(key))).await {
+            Err(ssh::Error::AuthRejected { .. }) => self.login(Auth::Password(Secret::new(self.mini().password))).await,
+            other => other,
+        }
+    }
+
+    pub(crate) async fn login(&self, auth: Auth) -> Result<Session, ssh::Error> {
         let mini = self.mini();
         let target = Target {
             address: (mini.address, mini.ssh_port).into(),
             user: mini.username.clone(),
-            auth: Auth::Password(Secret::new(mini.password)),
+            auth,
             pin: None,
         };
         ssh::connect(&target, &Limits::default()).await
@@ -149,6 +236,12 @@ impl World {
 
     pub(crate) async fn run_as(&self, fleet: &Fleet, host: &Host) -> Result<Report, Failed> {
         let session = self.session().await?;
+        self.run_on(&session, fleet, host).await
+    }
+
+    pub(crate) async fn run_on(&self, remote: &impl Remote, fleet: &Fleet, host: &Host) -> Result<Report, Failed> {
+        fleet.check().unwrap();
+        host.check(fleet).unwrap();
         let steps = plan(fleet, host);
         let told = Mutex::new(Vec::new());
         let progress = |name: &str, state: &StepState| told.lock().unwrap().push(format!("{name} {state:?}"));
@@ -156,22 +249,59 @@ impl World {
             settle: Duration::from_millis(300),
             pause: Duration::from_millis(100),
         };
-        let run = Engine::new(&session, host, &steps, &progress).patience(patience).run();
+        let run = Engine::new(remote, host, &steps, &progress).patience(patience).run();
         let done = tokio::time::timeout(WITHIN, run).await.expect("the plan ends");
         for line in told.lock().unwrap().iter() {
-            assert!(
-                !line.contains(CANARY) && !line.contains(self.mini().password.as_str()),
-                "{line}"
-            );
+            self.has_no_secret(line);
         }
-        if let Err(error) = &done {
-            let text = error.to_string();
-            assert!(
-                !text.contains(CANARY) && !text.contains(self.mini().password.as_str()),
-                "{text}"
-            );
+        match &done {
+            Ok(report) => self.has_no_secret(&format!("{report:?}")),
+            Err(error) => {
+                self.has_no_secret(&format!("{error} {error:?}"));
+                assert!(error.to_string().len() < 3_000, "{error}");
+            }
         }
         done
+    }
+
+    #[track_caller]
+    pub(crate) fn has_no_secret(&self, text: &str) {
+        assert!(
+            !text.contains(CANARY) && !text.contains(self.mini().password.as_str()),
+            "{text}"
+        );
+    }
+
+    /// Looks at every command line the Mac saw, and at every file it has.
+    pub(crate) async fn holds_no_secret_but_where_it_must(&self) {
+        let mac = self.mac().await;
+        for call in mac.calls() {
+            self.has_no_secret(&format!("{} {}", call.tool, call.args.join(" ")));
+        }
+        let password = self.mini().password;
+        let mut folders = vec![mac.root().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap().filter_map(Result::ok) {
+                let (path, kind) = (entry.path(), entry.file_type().unwrap());
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() {
+                    // Jobs end and scripts clean up behind them while this looks.
+                    let Ok(bytes) = std::fs::read(&path) else { continue };
+                    let has = |secret: &str| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+                    assert!(
+                        !path.to_string_lossy().ends_with("russet-part"),
+                        "half written: {path:?}"
+                    );
+                    assert!(!has(&password), "the password is in {path:?}");
+                    if has(CANARY) {
+                        let mode = std::os::unix::fs::PermissionsExt::mode(&entry.metadata().unwrap().permissions());
+                        assert!(path.ends_with("etc/tart-kubelet/kubeconfig"), "a secret is in {path:?}");
+                        assert_eq!(mode & 0o777, 0o600);
+                    }
+                }
+            }
+        }
     }
 
     /// A command as root on the Mac, which must succeed.

@@ -2,6 +2,7 @@
 
 use russet_telemetry::Secret;
 
+use crate::linux::Taint;
 use crate::mac::config::{Fleet, Host};
 use crate::mac::plist::{self, Value};
 use crate::mac::resource::{Mode, Resource, Rhythm};
@@ -52,6 +53,11 @@ pub(in crate::mac) fn job(fleet: &Fleet, host: &Host) -> Step {
             mode: Mode::user("drwxr-xr-x"),
         })
         .collect();
+    // The job runs as the user, who may not make files in /var/log.
+    resources.push(Resource::Log {
+        path: LOG.to_owned(),
+        mode: Mode::user("-rw-r--r--"),
+    });
     resources.push(Resource::Job {
         job: format!("system/{LABEL}"),
         plist: PLIST.to_owned(),
@@ -80,12 +86,23 @@ fn arguments(fleet: &Fleet, host: &Host) -> Vec<String> {
             .collect();
         arguments.push(format!("--node-labels={}", labels.join(",")));
     }
+    if !host.taints.is_empty() {
+        let taints: Vec<String> = host
+            .taints
+            .iter()
+            .map(|Taint { key, value, effect }| format!("{key}={value}:{effect}"))
+            .collect();
+        arguments.push(format!("--register-with-taints={}", taints.join(",")));
+    }
     if agent.tailnet_only {
         arguments.push("--node-ip-source=tailscale".to_owned());
     }
     arguments.push(format!("--provider-id={}", host.provider_id));
     if host.runner.is_some() {
         arguments.push("--disable-vm-gc".to_owned());
+    }
+    if fleet.cache_volume_gib.is_some() {
+        arguments.push(format!("--runner-cache-root={}", super::volume::PATH));
     }
     arguments.extend(agent.extra.iter().cloned());
     arguments

@@ -43,10 +43,13 @@ launchctl kickstart -k system/com.apple.loginwindow || say "launchctl kickstart 
 tries=0
 until launchctl print "gui/$(id -u "$LOGIN")" 2>/dev/null | awk '/session = Aqua/ { found = 1 } END { exit !found }'; do
   tries=$((tries + 1))
-  [ "$tries" -lt "60" ] || {
-    say 'no desktop session began; the password may be wrong, or the host has to be restarted' >&2
+  case $(od -An -tx1 /etc/kcpassword | tr -d ' \n') in
+  41fa3742bed9b9d4*)
+    say 'macOS does not accept the password for automatic login; reinstall the host, or store the right one' >&2
     exit 1
-  }
+    ;;
+  esac
+  [ "$tries" -lt "60" ] || { say 'no desktop session began; restart the host' >&2; exit 1; }
   sleep "$PAUSE"
 done
 "#;

@@ -2,20 +2,28 @@
 //!
 //! Packer is pinned. macOS lets it reach the machines it bakes by its code signature, and every upgrade takes that back.
 
+use std::time::Duration;
+
 use russet_telemetry::Secret;
 
 use crate::mac::config::{Host, Runner};
 use crate::mac::resource::Resource;
 use crate::mac::step::Step;
 
+/// Homebrew, Packer and the runner come from the internet.
+const DOWNLOADS: Duration = Duration::from_mins(30);
+
 const TOOLS_CHECK: &str = r#"
-brew() { sudo -n -u "$LOGIN" /opt/homebrew/bin/brew "$@"; }
+brew() { sudo -n -H -u "$LOGIN" /opt/homebrew/bin/brew "$@"; }
 for tool in packer crane oras; do [ -x "/opt/homebrew/bin/$tool" ] || exit 1; done
 brew list --pinned | grep '^packer' >/dev/null
 "#;
 const TOOLS_CHANGE: &str = r#"
-brew() { sudo -n -u "$LOGIN" /opt/homebrew/bin/brew "$@"; }
-[ -x /opt/homebrew/bin/brew ] || { say 'Homebrew is missing; install it on the image, or reinstall the host' >&2; exit 1; }
+brew() { sudo -n -H -u "$LOGIN" /opt/homebrew/bin/brew "$@"; }
+[ -x /opt/homebrew/bin/brew ] ||
+  curl -fsSL https://raw.githubusercontent.com/Homebrew/install/HEAD/install.sh |
+  sudo -n -H -u "$LOGIN" /usr/bin/env NONINTERACTIVE=1 /bin/bash || true
+[ -x /opt/homebrew/bin/brew ] || { say 'Homebrew is missing and could not be installed; does the host reach GitHub?' >&2; exit 1; }
 [ -x /opt/homebrew/bin/packer ] || brew install hashicorp/tap/packer || exit 1
 [ -x /opt/homebrew/bin/crane ] || brew install crane || exit 1
 [ -x /opt/homebrew/bin/oras ] || brew install oras || exit 1
@@ -64,7 +72,7 @@ job="gui/$(id -u "$LOGIN")/actions.runner.$ORG.$NODE"
 /// The token reaches the runner by its environment: it does not read standard input, and arguments can be read by everybody.
 const RUNNER_CHANGE: &str = r#"
 cd /opt/actions-runner || exit 1
-user() { sudo -n -u "$LOGIN" "$@"; }
+user() { sudo -n -H -u "$LOGIN" "$@"; }
 job="gui/$(id -u "$LOGIN")/actions.runner.$ORG.$NODE"
 plist="/Users/$LOGIN/Library/LaunchAgents/actions.runner.$ORG.$NODE.plist"
 if [ ! -x config.sh ]; then
@@ -96,7 +104,7 @@ pub(in crate::mac) fn step(host: &Host) -> Step {
         check,
         change,
     };
-    Step::new(
+    let mut step = Step::new(
         "github-runner",
         vec![
             script(TOOLS_CHECK, TOOLS_CHANGE),
@@ -105,7 +113,9 @@ pub(in crate::mac) fn step(host: &Host) -> Step {
             script(RUNNER_CHECK, RUNNER_CHANGE),
             script(SIGNATURE_CHECK, SIGNATURE_CHANGE),
         ],
-    )
+    );
+    step.deadline = DOWNLOADS;
+    step
 }
 
 fn variables(host: &Host, runner: &Runner) -> Vec<(&'static str, Secret<String>)> {

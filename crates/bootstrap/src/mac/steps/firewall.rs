@@ -4,10 +4,13 @@
 //! flushed for them, and the file stays Apple's. A job loads them at start and sees to it that they stay, because macOS flushes
 //! them now and then.
 
+use russet_telemetry::Secret;
+
 use crate::mac::config::{Firewall, Fleet};
 use crate::mac::resource::{Mode, Resource};
 use crate::mac::step::Step;
 
+use super::absent_job;
 use super::reachability::timer;
 
 /// Where virtual machines get their addresses.
@@ -69,10 +72,16 @@ pub(in crate::mac) fn step(fleet: &Fleet) -> Step {
             },
             Resource::text(rules, Mode::TEXT, guests(&fleet.firewall)),
             Resource::text(program, Mode::PROGRAM, script),
-            timer("dev.tuist.pfctl-runners", program, "/var/log/tuist-pfctl-runners.log"),
+            timer(
+                "dev.tuist.pfctl-runners",
+                program,
+                "/var/log/tuist-pfctl-runners.log",
+                &[rules],
+            ),
             Resource::script(
-                "pfctl -a com.apple/tuist.runners -s rules 2>/dev/null | grep . >/dev/null",
-                "/usr/local/bin/tuist-pf-runners",
+                r#"[ "$(cat /usr/local/etc/tuist-runners.loaded 2>/dev/null)" = "$(sha /etc/pf.anchors/tuist.runners)" ] &&
+  pfctl -a com.apple/tuist.runners -s rules 2>/dev/null | grep . >/dev/null"#,
+                program,
             ),
         ],
     )
@@ -84,7 +93,7 @@ const NAT: &str = r#"#!/bin/bash
 GUESTS=192.168.64.0/22
 ANCHOR=com.apple/tuist.vmnat
 LOADED=/usr/local/etc/tuist-vmnat.loaded
-rules=$(mktemp -t vmnat) || exit 1
+rules=$(mktemp /tmp/tuist-vmnat.XXXXXX) || exit 1
 trap 'rm -f "$rules"' EXIT
 tunnel=$(ifconfig -l | tr ' ' '\n' | while read -r name; do
   case $name in utun*) ifconfig "$name" | grep 'inet 100\.' >/dev/null && printf '%s\n' "$name" && break ;; esac
@@ -114,12 +123,40 @@ pub(in crate::mac) fn nat(fleet: &Fleet) -> Step {
         "vm-nat",
         vec![
             Resource::text(program, Mode::PROGRAM, script),
-            timer("dev.tuist.pfctl-vmnat", program, "/var/log/tuist-pfctl-vmnat.log"),
+            timer("dev.tuist.pfctl-vmnat", program, "/var/log/tuist-pfctl-vmnat.log", &[]),
+            // The job has only just been started.
+            Resource::script(
+                "pfctl -a com.apple/tuist.vmnat -s nat 2>/dev/null | grep . >/dev/null",
+                program,
+            ),
         ],
     )
 }
 
-/// Who may log in. Only where there is a tailnet to log in from: nobody locks themselves out.
+/// Rules that leave out whoever sets the host up would be the last thing it was ever told.
+const OPEN_CHECK: &str = r#"
+number() { # a.b.c.d
+  local a b c d
+  IFS=. read -r a b c d <<<"$1"
+  printf '%s' $(((a << 24) + (b << 16) + (c << 8) + d))
+}
+within() { # address network
+  local bits=$((32 - ${2#*/}))
+  [ $(($(number "$1") >> bits)) = $(($(number "${2%/*}") >> bits)) ]
+}
+case $SOURCE in '' | *:*) exit 1 ;; esac
+for network in 127.0.0.0/8 100.64.0.0/10 $ALLOWED; do
+  ! within "$SOURCE" "$network" || exit 0
+done
+exit 1
+"#;
+const OPEN_CHANGE: &str = r#"
+say "the rules would lock out ${SOURCE:-an unknown address}, from where the host is set up; allow it to log in, or come by the tailnet" >&2
+exit 1
+"#;
+
+/// Who may log in. Only where there is a tailnet to log in from: nobody locks themselves out. Virtual machines reach SSH servers out
+/// in the world, and neither the host nor each other.
 pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
     let (rules, program, label) = (
         "/etc/pf.anchors/tuist.sshguard",
@@ -131,12 +168,10 @@ pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
         return Step::new(
             "ssh-guard",
             vec![
-                Resource::NoJob {
-                    job: format!("system/{label}"),
-                    plist: format!("/Library/LaunchDaemons/{label}.plist"),
-                },
+                absent_job(label),
                 absent(rules),
                 absent(program),
+                absent("/usr/local/etc/tuist-sshguard.loaded"),
                 Resource::script(
                     "! pfctl -a com.apple/tuist.sshguard -s rules 2>/dev/null | grep . >/dev/null",
                     "pfctl -a com.apple/tuist.sshguard -F all",
@@ -146,6 +181,13 @@ pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
     };
     let mut text = String::from("# Who may log in. Written by Russet; changes are undone.\n");
     text.push_str("pass in quick on lo0 proto tcp to any port 22\n");
+    text.push_str(&format!(
+        "block drop in quick proto tcp from {GUESTS} to self port 22\n"
+    ));
+    text.push_str(&format!(
+        "block drop in quick proto tcp from {GUESTS} to {GUESTS} port 22\n"
+    ));
+    text.push_str(&format!("pass in quick proto tcp from {GUESTS} to any port 22\n"));
     text.push_str("pass in quick proto tcp from 100.64.0.0/10 to any port 22\n");
     for network in allowed {
         text.push_str(&format!("pass in quick proto tcp from {network} to any port 22\n"));
@@ -155,9 +197,20 @@ pub(in crate::mac) fn guard(fleet: &Fleet) -> Step {
     Step::new(
         "ssh-guard",
         vec![
+            Resource::Script {
+                upload: None,
+                variables: vec![("ALLOWED", Secret::new(allowed.join(" ")))],
+                check: OPEN_CHECK,
+                change: OPEN_CHANGE,
+            },
             Resource::text(rules, Mode::TEXT, text),
             Resource::text(program, Mode::PROGRAM, script),
-            timer(label, program, "/var/log/tuist-pf-sshguard.log"),
+            timer(label, program, "/var/log/tuist-pf-sshguard.log", &[rules]),
+            Resource::script(
+                r#"[ "$(cat /usr/local/etc/tuist-sshguard.loaded 2>/dev/null)" = "$(sha /etc/pf.anchors/tuist.sshguard)" ] &&
+  pfctl -a com.apple/tuist.sshguard -s rules 2>/dev/null | grep . >/dev/null"#,
+                program,
+            ),
         ],
     )
 }

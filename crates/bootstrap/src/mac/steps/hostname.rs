@@ -6,16 +6,19 @@ use crate::mac::config::Host;
 use crate::mac::resource::Resource;
 use crate::mac::step::Step;
 
+/// The name on the local network is one label.
 const CHECK: &str = r#"
-for name in HostName LocalHostName ComputerName; do
+for name in HostName ComputerName; do
   [ "$(scutil --get "$name" 2>/dev/null)" = "$NODE" ] || exit 1
 done
+[ "$(scutil --get LocalHostName 2>/dev/null)" = "${NODE//./-}" ]
 "#;
 
 const CHANGE: &str = r#"
-for name in HostName LocalHostName ComputerName; do
+for name in HostName ComputerName; do
   scutil --set "$name" "$NODE" || exit 1
 done
+scutil --set LocalHostName "${NODE//./-}"
 "#;
 
 /// The step.

@@ -10,6 +10,7 @@ mod observe;
 mod private_network;
 mod reachability;
 mod sleep;
+pub(super) mod ssh;
 pub(super) mod sudo;
 mod tailnet;
 mod tart;
@@ -24,6 +25,7 @@ use super::step::Step;
 pub(super) fn all(fleet: &Fleet, host: &Host) -> Vec<Step> {
     vec![
         sudo::step(&host.user),
+        ssh::step(host),
         auto_login::step(host),
         sleep::step(),
         reachability::step(),

@@ -4,16 +4,17 @@ use crate::mac::config::Fleet;
 use crate::mac::resource::{Mode, Resource};
 use crate::mac::step::Step;
 
-/// Private ranges, as Apple's TN3179 lists them for hosts nobody clicks "Allow" on. It counts after the next restart.
+/// Private ranges that programs reach without anybody clicking "Allow", by Apple's TN3179. macOS reads them from the preferences of
+/// root, once, when it starts.
 const ALLOW_CHECK: &str = r#"
 for name in AllowedEthernetLocalNetworkAddresses AllowedWiFiLocalNetworkAddresses; do
-  now=$(defaults read /Library/Preferences/com.apple.network.local-network "$name" 2>/dev/null | tr -d '()", \n')
+  now=$(defaults read com.apple.network.local-network "$name" 2>/dev/null | tr -d '()", \n')
   [ "$now" = 10.0.0.0/8172.16.0.0/12192.168.0.0/16 ] || exit 1
 done
 "#;
 const ALLOW_CHANGE: &str = r#"
 for name in AllowedEthernetLocalNetworkAddresses AllowedWiFiLocalNetworkAddresses; do
-  defaults write /Library/Preferences/com.apple.network.local-network "$name" -array 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 || exit 1
+  defaults write com.apple.network.local-network "$name" -array 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 || exit 1
 done
 "#;
 

@@ -1,4 +1,5 @@
-//! What watches a host: `node_exporter` on the tailnet, and the shipping of logs.
+//! What watches a host: `node_exporter` on the tailnet, and the shipping of logs. A host serves without either, so what goes wrong
+//! here is told and fails nothing.
 
 use crate::mac::config::{Fleet, Host};
 use crate::mac::plist::{self, Value};
@@ -66,7 +67,7 @@ pub(in crate::mac) fn exporter(fleet: &Fleet) -> Step {
         ],
         _ => vec![absent_job(EXPORTER_LABEL), absent(EXPORTER), absent(WRAPPER)],
     };
-    Step::new("node-exporter", resources)
+    Step::new("node-exporter", resources).optional()
 }
 
 /// The shipping of logs.
@@ -97,5 +98,5 @@ pub(in crate::mac) fn logs(fleet: &Fleet, host: &Host) -> Step {
         ],
         None => vec![absent_job(SHIPPER_LABEL), absent(SHIPPER), absent(state)],
     };
-    Step::new("log-shipper", resources)
+    Step::new("log-shipper", resources).optional()
 }

@@ -24,13 +24,13 @@ pub(in crate::mac) fn step() -> Step {
         "ssh-reachability",
         vec![
             Resource::text(PROGRAM, Mode::PROGRAM, SCRIPT),
-            timer(LABEL, PROGRAM, "/var/log/tuist-ssh-reachability.log"),
+            timer(LABEL, PROGRAM, "/var/log/tuist-ssh-reachability.log", &[]),
         ],
     )
 }
 
-/// A job that runs a script of ours at start and once a minute.
-pub(super) fn timer(label: &'static str, program: &'static str, log: &'static str) -> Resource {
+/// A job that runs a script of ours at start and once a minute, and at once when the script or one of these files changes.
+pub(super) fn timer(label: &'static str, program: &'static str, log: &'static str, files: &[&str]) -> Resource {
     Resource::Job {
         job: format!("system/{label}"),
         plist: format!("/Library/LaunchDaemons/{label}.plist"),
@@ -43,6 +43,6 @@ pub(super) fn timer(label: &'static str, program: &'static str, log: &'static st
             ("StandardErrorPath", log.into()),
         ]),
         rhythm: Rhythm::Timer,
-        inputs: vec![program.to_owned()],
+        inputs: [program].iter().chain(files).map(|path| (*path).to_owned()).collect(),
     }
 }

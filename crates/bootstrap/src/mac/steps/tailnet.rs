@@ -32,38 +32,55 @@ printf '%s %s %s\n' "$UPLOAD" "$(sha /usr/local/bin/tailscale)" "$(sha /usr/loca
   rm -rf "$stage" "$STATE/incoming/$UPLOAD"
 "#;
 
-/// A host that is on the tailnet is left there: logging in again would make it another device.
+/// A host that is on the tailnet as it should be is left there: logging in again could make it another device.
 const JOIN_CHECK: &str = r#"
-tailscale ip -4 2>/dev/null | grep '^100\.' >/dev/null
+[ "$(cat "$STATE/loaded/tailnet" 2>/dev/null)" = "$NODE $TAGS $ROUTES $SERVER" ] &&
+  tailscale ip -4 2>/dev/null | grep '^[0-9]' >/dev/null
 "#;
 const JOIN_CHANGE: &str = r#"
-[ -n "$KEY" ] || { say 'the host is not on the tailnet, and there is no key to join it with' >&2; exit 1; }
-mkdir -p /etc/tuist && key=/etc/tuist/tailscale-auth-key || exit 1
-trap 'rm -f "$key"' EXIT
-printf '%s' "$KEY" >"$key" || exit 1
 tries=0
 until tailscale status --json >/dev/null 2>&1; do
   tries=$((tries + 1))
   [ "$tries" -lt "30" ] || { say 'tailscaled does not answer; see /var/log/tailscaled.log' >&2; exit 1; }
   sleep "$PAUSE"
 done
-set -- --auth-key="file:$key" --reset --ssh=false --hostname="$NODE" --timeout=60s
+set -- --reset --ssh=false --hostname="$NODE" --timeout="$JOIN"
 [ -z "$TAGS" ] || set -- "$@" --advertise-tags="$TAGS"
 [ -z "$ROUTES" ] || set -- "$@" --accept-routes
 [ -z "$SERVER" ] || set -- "$@" --login-server="$SERVER"
+if [ -n "$KEY" ]; then
+  mkdir -p /etc/tuist && key=/etc/tuist/tailscale-auth-key || exit 1
+  trap 'rm -f "$key"' EXIT
+  printf '%s' "$KEY" >"$key" || exit 1
+  set -- "$@" --auth-key="file:$key"
+elif ! tailscale ip -4 >/dev/null 2>&1; then
+  say 'the host is not on the tailnet, and there is no key to join it with' >&2
+  exit 1
+fi
+rm -f "$STATE/loaded/tailnet"
 tailscale up "$@" || exit 1
 tries=0
-until tailscale ip -4 2>/dev/null | grep '^100\.' >/dev/null; do
+until tailscale ip -4 2>/dev/null | grep '^[0-9]' >/dev/null; do
   tries=$((tries + 1))
   [ "$tries" -lt "30" ] || { say 'the tailnet gave no address' >&2; exit 1; }
   sleep "$PAUSE"
 done
+mkdir -p "$STATE/loaded" && say "$NODE $TAGS $ROUTES $SERVER" >"$STATE/loaded/tailnet"
 "#;
 
 /// The step.
 pub(in crate::mac) fn step(fleet: &Fleet, host: &Host) -> Step {
     let Some(tailnet) = &fleet.tailnet else {
-        return Step::new("tailscale", vec![absent_job(LABEL)]);
+        let gone = |path: &str| Resource::Absent { path: path.to_owned() };
+        return Step::new(
+            "tailscale",
+            vec![
+                absent_job(LABEL),
+                gone(DAEMON),
+                gone("/usr/local/bin/tailscale"),
+                gone("/usr/local/lib/russet/loaded/tailnet"),
+            ],
+        );
     };
     let folder = |path: &str| Resource::Directory {
         path: path.to_owned(),

@@ -22,7 +22,9 @@ tar -xzf "$STATE/incoming/$UPLOAD" -C "$stage" || exit 1
 [ -x "$stage/tart.app/Contents/MacOS/tart" ] || { say 'there is no tart.app in the archive' >&2; exit 1; }
 "$stage/tart.app/Contents/MacOS/tart" --version || { say 'the tart of the archive does not start' >&2; exit 1; }
 chown -R root:wheel "$stage/tart.app" && chmod -R go+rX "$stage/tart.app" || exit 1
-rm -rf /usr/local/lib/tart.app && mv "$stage/tart.app" /usr/local/lib/tart.app || exit 1
+rm -rf "$STATE/staging/tart.old" || exit 1
+[ ! -e /usr/local/lib/tart.app ] || mv /usr/local/lib/tart.app "$STATE/staging/tart.old" || exit 1
+mv "$stage/tart.app" /usr/local/lib/tart.app && rm -rf "$STATE/staging/tart.old" || exit 1
 printf '%s\n' "$UPLOAD" >"$STATE/installed/tart.app" && rm -rf "$stage" "$STATE/incoming/$UPLOAD"
 "#;
 

@@ -6,6 +6,9 @@ use crate::mac::config::{Fleet, Host};
 use crate::mac::resource::Resource;
 use crate::mac::step::Step;
 
+/// Where it is.
+pub(super) const PATH: &str = "/Volumes/tuist-runner-cache";
+
 const CHECK: &str = r#"
 volume=/Volumes/tuist-runner-cache
 mount | grep " on $volume " >/dev/null && mode_ok "$volume" drwxr-xr-x "$LOGIN:staff"

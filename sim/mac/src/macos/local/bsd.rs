@@ -196,6 +196,11 @@ pub(super) fn md5(desk: &Desk) -> Said {
     }
 }
 
+/// Whether `nc` is asked for SSH on this very Mac.
+pub(super) fn is_own_sshd(desk: &Desk) -> bool {
+    matches!(desk.words().as_slice(), [.., "127.0.0.1" | "localhost" | "::1", "22"])
+}
+
 /// `nc -z [-G seconds] [-w seconds] host port`: whether somebody listens.
 pub(super) fn nc(desk: &Desk) -> Said {
     let (mut scan, mut places, mut limit) = (false, Vec::new(), 75_u64);

@@ -50,6 +50,7 @@ fn at_once(mac: &Inner, call: &Call) -> Reply {
         "id" => accounts::id(mac, call),
         "ifconfig" => network::ifconfig(mac, call),
         "ipconfig" => network::ipconfig(mac, call),
+        "nc" => nc(mac),
         "networksetup" => network::networksetup(mac, call),
         "pfctl" => pfctl::answer(mac, call),
         "pmset" => about::pmset(mac, call),
@@ -72,6 +73,18 @@ fn at_once(mac: &Inner, call: &Call) -> Reply {
         "xcodebuild" => develop::xcodebuild(mac, call),
         "xcrun" => develop::xcrun(mac, call),
         _ => Reply::unknown(1, format!("{}: not emulated\n", call.tool)),
+    }
+}
+
+/// `nc -z 127.0.0.1 22`: whether launchd listens for SSH.
+fn nc(mac: &Inner) -> Reply {
+    if *mac.door.borrow() {
+        Reply::err(0, "Connection to 127.0.0.1 port 22 [tcp/ssh] succeeded!\n")
+    } else {
+        Reply::err(
+            1,
+            "nc: connectx to 127.0.0.1 port 22 (tcp) failed: Connection refused\n",
+        )
     }
 }
 

@@ -308,6 +308,7 @@ fn read_flags(mac: &Inner, flags: &[&str]) -> Result<Up, Reply> {
                 });
             }
             "hostname" => up.hostname = Some(value()),
+            "login-server" => drop(value()),
             "advertise-tags" => {
                 up.tags = value()
                     .split(',')

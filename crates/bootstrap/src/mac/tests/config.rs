@@ -1,0 +1,88 @@
+//! What is refused before anything is sent to a host.
+
+use super::{builder, full, plain};
+use crate::linux;
+use crate::mac::{Fleet, Host, Invalid};
+use russet_telemetry::Secret;
+
+#[test]
+fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
+    for fleet in [full(), plain()] {
+        fleet.check().unwrap();
+        builder().check(&fleet).unwrap();
+        super::bare().check(&fleet).unwrap();
+    }
+}
+
+#[test]
+fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
+    let cases: [(fn(&mut Fleet), &str); 9] = [
+        (|fleet| fleet.agent.cpu = 0, "cores"),
+        (|fleet| fleet.agent.extra.push("a\nb".to_owned()), "control character"),
+        (|fleet| fleet.tailnet = None, "needs a tailnet"),
+        (|fleet| fleet.firewall.services = None, "together with its services"),
+        (
+            |fleet| fleet.firewall.cache_network = Some("172.16.0.1/22".to_owned()),
+            "172.16.0.0/22",
+        ),
+        (|fleet| fleet.firewall.services = Some("any".to_owned()), "IPv4 network"),
+        (
+            |fleet| fleet.login_from = Some(vec!["1.2.3.4".to_owned()]),
+            "IPv4 network",
+        ),
+        (
+            |fleet| fleet.tailnet.as_mut().unwrap().tags = vec!["tag:a b".to_owned()],
+            "no tag",
+        ),
+        (|fleet| fleet.logs.as_mut().unwrap().url = "logs".to_owned(), "https://"),
+    ];
+    for (change, says) in cases {
+        let mut fleet = full();
+        change(&mut fleet);
+        let text = fleet.check().unwrap_err().to_string();
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_is_refused_without_its_secrets() {
+    let cases: [(fn(&mut Host), &str); 10] = [
+        (|host| host.user = "a.b".to_owned(), "user of a host"),
+        (|host| host.user = "../x".to_owned(), "user of a host"),
+        (|host| host.node_name = "Mac_1".to_owned(), "DNS name"),
+        (|host| host.provider_id = "x".to_owned(), "provider id"),
+        (
+            |host| drop(host.labels.insert("a,b".to_owned(), "c".to_owned())),
+            "label key",
+        ),
+        (|host| host.taints[0].effect = "Never".to_owned(), "NoExecute"),
+        (
+            |host| host.login_keys = vec!["-----BEGIN".to_owned()],
+            "authorized_keys",
+        ),
+        (
+            |host| host.password = Some(Secret::new("canary\nsecret".to_owned())),
+            "one line",
+        ),
+        (|host| host.vlan = Some(4095), "4094"),
+        (
+            |host| host.runner.as_mut().unwrap().version = "latest; rm".to_owned(),
+            "2.336.0",
+        ),
+    ];
+    for (change, says) in cases {
+        let mut host = builder();
+        change(&mut host);
+        let text = host.check(&full()).unwrap_err().to_string();
+        assert!(text.contains(says) && !text.contains("canary"), "{text}");
+    }
+    let mut untagged = full();
+    untagged.tailnet.as_mut().unwrap().tags.clear();
+    assert_eq!(builder().check(&untagged), Err(Invalid::NoTags));
+    let mut host = builder();
+    host.node_name = "x".repeat(64);
+    assert!(matches!(
+        host.check(&full()),
+        Err(Invalid::Node(linux::Invalid::NodeName { .. }))
+    ));
+}
