@@ -48,7 +48,6 @@ use crate::registry::{Key, Registry};
 use crate::rules::Rules;
 use crate::spend::Budget;
 
-pub(crate) use bootstrapping::node_taints;
 use credentials::Secrets;
 pub use error::Error;
 use memory::Memory;

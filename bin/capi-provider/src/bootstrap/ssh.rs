@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Taint;
 use russet_api::machine::StepState;
+use russet_bootstrap::linux;
 use russet_bootstrap::mac::{self, Engine, Patience, plan};
 use russet_bootstrap::ssh::{Limits, Session};
 use tokio_util::sync::CancellationToken;
@@ -82,6 +84,14 @@ fn failed(step: &str, message: impl Into<String>, pin: Option<String>) -> Failed
     }
 }
 
+fn taint(taint: &Taint) -> linux::Taint {
+    linux::Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: taint.effect.clone(),
+    }
+}
+
 /// What a host is told about itself.
 fn host(job: &Job) -> Result<mac::Host, Failed> {
     let missing = |what: &str| failed(CONNECT_STEP, format!("the provider has no {what} for the host"), None);
@@ -91,6 +101,8 @@ fn host(job: &Job) -> Result<mac::Host, Failed> {
         node_name: job.node_name.clone(),
         provider_id: job.provider_id.clone(),
         labels: job.labels.clone(),
+        taints: job.taints.iter().map(taint).collect(),
+        login_keys: job.key.iter().map(|key| key.public.trim().to_owned()).collect(),
         kubeconfig: job
             .join_kubeconfig
             .clone()
@@ -110,9 +122,12 @@ impl Inner {
     async fn set_up(&self, job: Job, progress: &Progress) -> Result<Done, Failed> {
         let fleet = self
             .recipe
-            .fleet(&job.facts, &job.taints)
+            .fleet(&job.facts)
             .map_err(|error| failed("files", error.to_string(), None))?;
         let host = host(&job)?;
+        let unfit = |invalid: mac::Invalid| failed("configuration", invalid.to_string(), None);
+        fleet.check().map_err(unfit)?;
+        host.check(&fleet).map_err(unfit)?;
         progress.step(CONNECT_STEP, StepState::Running, None);
         let session = login::login(&job, self.port, &self.limits).await?;
         let pin = Some(session.host_key().to_string());

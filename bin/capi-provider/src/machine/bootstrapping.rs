@@ -313,7 +313,7 @@ fn node_labels(facts: &HostFacts) -> BTreeMap<String, String> {
 }
 
 /// Ordinary Pods stay away; the second goes when core has put the labels of the Machine on the Node.
-pub(crate) fn node_taints() -> Vec<Taint> {
+fn node_taints() -> Vec<Taint> {
     let taint = |key: &str, value: Option<&str>| Taint {
         key: key.to_owned(),
         value: value.map(ToOwned::to_owned),

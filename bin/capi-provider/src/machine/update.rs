@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_api::annotations::cluster_api::PAUSED;
 use russet_api::conditions::{self, Condition, Severity, reasons, types};
-use russet_api::machine::{Phase, Step};
+use russet_api::machine::{Phase, Step, StepState};
 use russet_controller::Outcome;
 use tracing::info;
 
@@ -27,6 +27,8 @@ use crate::rollout::{self, Facts, Host, Marks, Plan, Verdict, Wait};
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// Steps that had to wait are tried again this often.
+const HELD_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a look at a host that serves ended.
 pub(super) enum Kept {
@@ -72,6 +74,13 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
     }
 }
 
+/// Whether steps of a set-up that is over had to wait.
+fn waits(mac: &Mac) -> bool {
+    let steps = mac.status.iter().flat_map(|status| &status.steps);
+    let mut held = steps.filter(|step| step.state == StepState::Pending && step.message.is_some());
+    held.next().is_some()
+}
+
 /// Whether a machine is of the same fleet.
 fn is_mate(mac: &Mac, other: &Mac) -> bool {
     mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
@@ -96,7 +105,7 @@ impl Context {
         if let Seat::Running(_) = seat {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
-        if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
+        if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
         let now = Timestamp::now();
@@ -134,7 +143,8 @@ impl Context {
             return Ok(Kept::Same(Some(again)));
         }
         let missing = self.nodes.get(None, &mac.name_any()).is_none();
-        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after)))
+        let held = waits(mac).then_some(HELD_AGAIN);
+        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
 
     /// Makes the plan for the fleet and begins the update of this host if it says so; both at once, so that the next plan sees it.
@@ -240,6 +250,15 @@ impl Context {
             return false;
         }
         info!("the Node is gone; the host is asked to join again");
+        self.begin_update(mac, machine)
+    }
+
+    /// Goes on with steps that had to wait, such as a program that is not exchanged under a virtual machine.
+    fn finish(&self, mac: &Mac, machine: &Machine) -> bool {
+        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, HELD_AGAIN) {
+            return false;
+        }
+        info!("steps of the host had to wait; they are tried again");
         self.begin_update(mac, machine)
     }
 

@@ -93,7 +93,7 @@ pub struct Args {
         env = "TART_KUBELET_VNC_CONTROL_DIR",
         default_value = "/var/lib/tart-vnc-control"
     )]
-    pub vnc_control_dir: PathBuf,
+    pub vnc_control_dir: String,
 
     /// Host by which screens are reached; by default the address of the Node
     #[arg(long, value_name = "HOST", env = "TART_KUBELET_VNC_RELAY_HOST", default_value = "")]
@@ -105,7 +105,7 @@ pub struct Args {
 
     /// Where caches of runners are; empty for none
     #[arg(long, value_name = "DIR", env = "TART_KUBELET_RUNNER_CACHE_ROOT", default_value = "")]
-    pub runner_cache_root: PathBuf,
+    pub runner_cache_root: String,
 
     /// Most that one account's master may take of it
     #[arg(long, value_name = "GIB", env = "TART_KUBELET_CACHE_VOLUME_CAP_GIB", default_value_t = 20)]

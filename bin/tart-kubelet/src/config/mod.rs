@@ -119,7 +119,7 @@ impl Config {
                 return Err(ConfigError::Zero(flag));
             }
         }
-        let path = |path: PathBuf| Some(path).filter(|path| !path.as_os_str().is_empty());
+        let path = |path: String| Some(path).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(Self {
             spec: Spec {
                 taints: taints(&args.register_with_taints)?,

@@ -1,20 +1,12 @@
 //! From a job to a connection.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use russet_bootstrap::ssh::{Auth, Error, Exec, HostKeyPin, Limits, Session, Target, connect};
-use russet_telemetry::Secret;
+use russet_bootstrap::ssh::{Auth, Error, HostKeyPin, Limits, Session, Target, connect};
 use tokio::time::Instant;
 
 use super::super::{Failed, Job};
 use super::{CONNECT_STEP, DIAL, DIAL_AGAIN, LOGIN_STEP, failed};
-
-/// Adds the key on standard input to those that may log in. The same in zsh and bash, and nothing of the key is in it.
-const ADD_KEY: &str = "umask 077; mkdir -p ~/.ssh && read -r key && \
-    { grep -qxF \"$key\" ~/.ssh/authorized_keys 2>/dev/null || printf '%s\\n' \"$key\" >>~/.ssh/authorized_keys; }";
-
-const SHORT: Duration = Duration::from_secs(30);
 
 fn refused(error: &Error) -> Failed {
     // A key that is not the one that was pinned is not kept: whoever showed it may not be the host.
@@ -27,7 +19,7 @@ fn refused(error: &Error) -> Failed {
 }
 
 /// Logs in with the fleet's key. Scaleway puts keys on hosts when it installs them, so a host that was installed before its fleet had
-/// one knows only the password; it is given the key then.
+/// one knows only the password; the plan gives it the key, and passwords are refused from then on.
 pub(super) async fn login(job: &Job, port: u16, limits: &Limits) -> Result<Session, Failed> {
     let pin = job.fingerprint.as_deref().map(str::parse::<HostKeyPin>).transpose();
     let pin = pin.map_err(|bad| {
@@ -62,11 +54,9 @@ pub(super) async fn login(job: &Job, port: u16, limits: &Limits) -> Result<Sessi
     let (Error::AuthRejected { .. }, Some(password)) = (&rejected, password) else {
         return Err(refused(&rejected));
     };
-    let session = connect(&target(Auth::Password(password)), limits)
+    connect(&target(Auth::Password(password)), limits)
         .await
-        .map_err(|error| refused(&error))?;
-    add_key(&session, &key.public).await.map_err(|error| refused(&error))?;
-    Ok(session)
+        .map_err(|error| refused(&error))
 }
 
 /// Dials until somebody answers, or it is no use.
@@ -80,20 +70,4 @@ async fn dial(target: &Target, limits: &Limits) -> Result<Session, Error> {
             other => return other,
         }
     }
-}
-
-async fn add_key(session: &Session, public: &str) -> Result<(), Error> {
-    let line = format!("{}\n", public.trim());
-    let added = session
-        .run(Exec {
-            command: ADD_KEY,
-            stdin: Some(Secret::new(line.into_bytes())),
-            deadline: SHORT,
-        })
-        .await?;
-    if !added.status.is_success() {
-        // The password works; whoever wants to log in with the key will be told.
-        tracing::warn!(status = ?added.status, "the key of the fleet could not be put on a host");
-    }
-    Ok(())
 }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::Taint;
 use russet_bootstrap::mac::{
     Agent, Artifact, ArtifactError, Artifacts, Firewall, Fleet, LogShipping, Tailnet, desired,
 };
@@ -13,8 +12,6 @@ use russet_bootstrap::mac::{
 use crate::bootstrap::{HostConfigHash, HostFacts};
 use crate::config::HostArgs;
 
-/// Where the caches of runners are, if hosts have a volume for them.
-const CACHE_ROOT: &str = "/Volumes/tuist-runner-cache";
 /// Configurations that are remembered: fleets differ by what their Nodes offer, and there are few such.
 const REMEMBERED: usize = 32;
 
@@ -143,7 +140,7 @@ impl Recipe {
         let mut first = HashMap::new();
         let files = [
             ("--tartkubelet-binary-path", Some(args.tartkubelet_binary_path.clone())),
-            ("--tart-tarball-path", Some(args.tart_tarball_path.clone())),
+            ("--tart-tarball-path", given(&args.tart_tarball_path).map(PathBuf::from)),
             (binaries_flag, given(binaries).map(PathBuf::from)),
             (
                 "--node-exporter-binary-path",
@@ -155,9 +152,7 @@ impl Recipe {
             ),
         ];
         for (flag, path) in files {
-            let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
-                continue;
-            };
+            let Some(path) = path else { continue };
             let artifact = artifacts
                 .get(&path)
                 .map_err(|source| BadHostFlag::File { flag, source })?;
@@ -180,8 +175,8 @@ impl Recipe {
     }
 
     /// What a host with these facts is set up with. An error is a file that cannot be read now.
-    pub(super) fn fleet(&self, facts: &HostFacts, taints: &[Taint]) -> Result<Fleet, ArtifactError> {
-        self.0.fleet(facts, taints, &|path| self.0.artifacts.get(path))
+    pub(super) fn fleet(&self, facts: &HostFacts) -> Result<Fleet, ArtifactError> {
+        self.0.fleet(facts, &|path| self.0.artifacts.get(path))
     }
 
     /// The hash of that. Cheap: files are read when they changed, and what was rendered once is remembered.
@@ -191,8 +186,7 @@ impl Recipe {
             Ok(artifact) => Ok(artifact),
             Err(error) => inner.first.get(path).cloned().ok_or(error),
         };
-        let taints = crate::machine::node_taints();
-        let fleet = match inner.fleet(facts, &taints, &now) {
+        let fleet = match inner.fleet(facts, &now) {
             Ok(fleet) => fleet,
             Err(error) => {
                 tracing::warn!(%error, "what hosts should have is not known");
@@ -215,7 +209,7 @@ impl Recipe {
 type Files<'a> = dyn Fn(&Path) -> Result<Artifact, ArtifactError> + 'a;
 
 impl Inner {
-    fn fleet(&self, facts: &HostFacts, taints: &[Taint], files: &Files<'_>) -> Result<Fleet, ArtifactError> {
+    fn fleet(&self, facts: &HostFacts, files: &Files<'_>) -> Result<Fleet, ArtifactError> {
         let args = &self.args;
         let file = |text: &str| given(text).map(|path| files(Path::new(path))).transpose();
         let number = |given: Option<i64>, otherwise: u32| given.and_then(|n| u32::try_from(n).ok()).unwrap_or(otherwise);
@@ -234,12 +228,9 @@ impl Inner {
                 memory_mb: number(facts.memory_mb, args.tartkubelet_host_memory_mb),
                 max_pods: args.tartkubelet_max_pods,
                 tailnet_only: on_tailnet,
-                extra: self.extra(taints),
+                extra: self.extra(),
             },
-            tart: match args.tart_tarball_path.as_os_str().is_empty() {
-                true => None,
-                false => Some(files(&args.tart_tarball_path)?),
-            },
+            tart: file(&args.tart_tarball_path)?,
             tailnet,
             // Both are for those on the tailnet.
             node_exporter: file(&args.node_exporter_binary_path)?.filter(|_| on_tailnet),
@@ -258,15 +249,10 @@ impl Inner {
         })
     }
 
-    fn extra(&self, taints: &[Taint]) -> Vec<String> {
+    fn extra(&self) -> Vec<String> {
         let args = &self.args;
         let mut extra = Vec::new();
-        if !taints.is_empty() {
-            let taints: Vec<String> = taints.iter().map(taint).collect();
-            extra.push(format!("--register-with-taints={}", taints.join(",")));
-        }
         if args.runner_cache_volume_gib > 0 {
-            extra.push(format!("--runner-cache-root={CACHE_ROOT}"));
             if args.cache_volume_master_cap_gib > 0 {
                 extra.push(format!("--cache-volume-cap-gib={}", args.cache_volume_master_cap_gib));
             }
@@ -275,14 +261,6 @@ impl Inner {
             }
         }
         extra
-    }
-}
-
-/// As kubelets write it.
-fn taint(taint: &Taint) -> String {
-    match taint.value.as_deref().unwrap_or_default() {
-        "" => format!("{}:{}", taint.key, taint.effect),
-        value => format!("{}={value}:{}", taint.key, taint.effect),
     }
 }
 

@@ -66,7 +66,7 @@ fn a_file_that_is_gone_is_no_reason_to_roll() {
     let hash = recipe.desired(&HostFacts::default());
     std::fs::remove_file(files.path("agent")).unwrap();
     assert_eq!(recipe.desired(&HostFacts::default()), hash);
-    assert!(recipe.fleet(&HostFacts::default(), &[]).is_err());
+    assert!(recipe.fleet(&HostFacts::default()).is_err());
 }
 
 #[test]
@@ -87,20 +87,13 @@ fn a_fleet_has_what_the_flags_say() {
             "--cache-volume-cas-gib=5",
         ])
         .unwrap();
-    let fleet = recipe.fleet(&HostFacts::default(), &crate::machine::node_taints()).unwrap();
+    let fleet = recipe.fleet(&HostFacts::default()).unwrap();
     assert!(fleet.agent.tailnet_only);
     assert_eq!(fleet.tailnet.unwrap().tags, ["tag:mac", "tag:ci"]);
     assert!(fleet.node_exporter.is_some());
     assert_eq!(fleet.login_from.unwrap(), ["51.15.0.0/16"]);
     assert_eq!(fleet.firewall.dns, Some(Ipv4Addr::new(10, 96, 0, 10)));
-    assert_eq!(
-        fleet.agent.extra,
-        [
-            "--register-with-taints=tuist.dev/macos=true:NoSchedule,node.cluster.x-k8s.io/uninitialized:NoSchedule",
-            "--runner-cache-root=/Volumes/tuist-runner-cache",
-            "--cache-volume-cas-gib=5"
-        ]
-    );
+    assert_eq!(fleet.agent.extra, ["--cache-volume-cas-gib=5"]);
 }
 
 #[test]
@@ -110,7 +103,7 @@ fn what_is_only_for_the_tailnet_is_off_without_it() {
     let recipe = files
         .recipe(&[&exporter, "--ssh-ingress-allow-cidrs=51.15.0.0/16"])
         .unwrap();
-    let fleet = recipe.fleet(&HostFacts::default(), &[]).unwrap();
+    let fleet = recipe.fleet(&HostFacts::default()).unwrap();
     assert!(fleet.node_exporter.is_none() && fleet.login_from.is_none() && !fleet.agent.tailnet_only);
 }
 
