@@ -52,7 +52,8 @@ impl PrivateNetwork {
             .await
             .map_err(failed("find the private network"))?;
         let Some(network) = found else {
-            let message = format!("there is no private network {name:?} in {region}; make it, or see --vm-cache-pn-name");
+            let message =
+                format!("there is no private network {name:?} in {region}; make it, or see --vm-cache-pn-name");
             return Err(pending(message, LATER));
         };
         let attachments = client
@@ -64,17 +65,17 @@ impl PrivateNetwork {
             let message = format!("the host is being put on the private network {name}; its VLAN is not known yet");
             return vlan.ok_or_else(|| pending(message, SOON));
         }
-        let mac = client
-            .get_mac(zone, server)
-            .await
-            .map_err(failed("read the host"))?;
+        let mac = client.get_mac(zone, server).await.map_err(failed("read the host"))?;
         match mac.vpc_status {
             VpcStatus::Enabled => {
                 client
                     .attach_mac(zone, server, &network.id)
                     .await
                     .map_err(failed("put the host on the private network"))?;
-                Err(pending(format!("the host is being put on the private network {name}"), SOON))
+                Err(pending(
+                    format!("the host is being put on the private network {name}"),
+                    SOON,
+                ))
             }
             VpcStatus::Disabled => {
                 client

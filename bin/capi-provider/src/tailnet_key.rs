@@ -50,10 +50,11 @@ impl TailnetKeys {
             retry: RETRY,
         };
         let secrets: Api<KubeSecret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let found = secrets
-            .get_opt(&self.name)
-            .await
-            .map_err(|error| problem(format!("failed to read the Secret {place} with the tailnet key: {error}")))?;
+        let found = secrets.get_opt(&self.name).await.map_err(|error| {
+            problem(format!(
+                "failed to read the Secret {place} with the tailnet key: {error}"
+            ))
+        })?;
         let Some(secret) = found else {
             return Err(problem(format!(
                 "there is no Secret {place} with the tailnet key under {KEY}; make it, or see --tailscale-auth-key-secret-name"
@@ -63,7 +64,9 @@ impl TailnetKeys {
         let text = bytes.and_then(|bytes| str::from_utf8(&bytes.0).ok()).map(str::trim);
         match text {
             Some(key) if !key.is_empty() => Ok(Secret::new(key.to_owned())),
-            _ => Err(problem(format!("the Secret {place} has no key of a tailnet under {KEY}"))),
+            _ => Err(problem(format!(
+                "the Secret {place} has no key of a tailnet under {KEY}"
+            ))),
         }
     }
 }

@@ -83,7 +83,10 @@ impl Store for Folder {
         let image: Image = match std::fs::read(self.file()) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 // Not its content, which holds a key.
-                tracing::warn!(line = error.line(), "what the node remembered is damaged; it starts anew");
+                tracing::warn!(
+                    line = error.line(),
+                    "what the node remembered is damaged; it starts anew"
+                );
                 Image::default()
             }),
             Err(error) => {

@@ -23,10 +23,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let pulse = Arc::new(Pulse::new());
     let mut pages = JoinSet::new();
     if let Some(listen) = config.metrics {
-        pages.spawn(serve::serve(listen.open(host.fixed()), Page::Metrics, Arc::clone(&pulse)));
+        pages.spawn(serve::serve(
+            listen.open(host.fixed()),
+            Page::Metrics,
+            Arc::clone(&pulse),
+        ));
     }
     if let Some(listen) = config.probes {
-        pages.spawn(serve::serve(listen.private(host.fixed()), Page::Probes, Arc::clone(&pulse)));
+        pages.spawn(serve::serve(
+            listen.private(host.fixed()),
+            Page::Probes,
+            Arc::clone(&pulse),
+        ));
     }
     let kubeconfig = tokio::fs::read_to_string(&config.kubeconfig).await.with_context(|| {
         format!(

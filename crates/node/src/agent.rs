@@ -181,7 +181,7 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
             return Ok(client);
         }
         let asker = identity::client(connection.clone())?;
-        identity.certificate_pem = Some(identity::ask(asker, identity.clone()).await?);
+        identity.certificate_pem = Some(identity::ask(asker, &identity).await?);
         memory.identity = Some(identity.clone());
         self.store.save(memory).map_err(Error::Store)?;
         let client = identity.client(&connection)?;
@@ -241,11 +241,7 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     /// Cluster API may have taken one away.
     async fn correct(&mut self, memory: &Memory) -> Result<Node, Error> {
         let spec = self.agent.spec;
-        let found = self
-            .nodes
-            .get(self.name())
-            .await
-            .map_err(Error::api("read the Node"))?;
+        let found = self.nodes.get(self.name()).await.map_err(Error::api("read the Node"))?;
         self.since = Since::of(&found);
         let found_id = found.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
         let ours = &spec.provider_id;
@@ -276,7 +272,12 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
 
     /// The status as it is now, for comparison: times are no news.
     fn timeless(&self) -> Value {
-        object::status(self.agent.spec, &self.sight, &mut Since::default(), Timestamp::UNIX_EPOCH)
+        object::status(
+            self.agent.spec,
+            &self.sight,
+            &mut Since::default(),
+            Timestamp::UNIX_EPOCH,
+        )
     }
 
     async fn report(&mut self) -> Result<Node, Error> {
@@ -343,15 +344,15 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     /// Asks for the next certificate as the node itself. The key is kept first.
     fn renewal(&self, memory: &mut Memory, client: kube::Client) -> Result<Renewal, Error> {
         let server = self.agent.connection.cluster_url.to_string();
-        let (next, first) = match memory.next.take() {
-            Some(next) => (next, true),
-            None => (Identity::generate(self.name(), &server)?, false),
+        let next = match memory.next.take() {
+            Some(next) => next,
+            None => Identity::generate(self.name(), &server)?,
         };
         memory.next = Some(next.clone());
         self.agent.store.save(memory).map_err(Error::Store)?;
-        tracing::info!(node = self.name(), resumed = first, "asking for the next certificate");
+        tracing::info!(node = self.name(), "asking for the next certificate");
         Ok(Box::pin(async move {
-            let asked = identity::ask(client, next).await;
+            let asked = identity::ask(client, &next).await;
             if asked.is_err() {
                 tokio::time::sleep(RENEW_AGAIN).await;
             }

@@ -62,8 +62,8 @@ pub fn check(text: &Secret<String>) -> Result<(), Unusable> {
 /// The connection a kubeconfig describes.
 pub async fn connection(text: &Secret<String>) -> Result<Config, Error> {
     check(text).map_err(|Unusable(why)| Error::Kubeconfig(why.to_owned()))?;
-    let kubeconfig = Kubeconfig::from_yaml(text.expose())
-        .map_err(|_| Error::Kubeconfig("it is not a kubeconfig".to_owned()))?;
+    let kubeconfig =
+        Kubeconfig::from_yaml(text.expose()).map_err(|_| Error::Kubeconfig("it is not a kubeconfig".to_owned()))?;
     // What remains is, for example, a certificate authority that is no PEM.
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await

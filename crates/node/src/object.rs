@@ -37,8 +37,7 @@ impl Since {
         let status = condition.status();
         let known = self.0.get(condition.kind).filter(|(was, _)| was == status);
         let since = known.map_or(now, |(_, since)| *since);
-        self.0
-            .insert(condition.kind.to_owned(), (status.to_owned(), since));
+        self.0.insert(condition.kind.to_owned(), (status.to_owned(), since));
         since
     }
 }
@@ -82,7 +81,11 @@ pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timesta
         .collect();
     let mut addresses: Vec<Value> = Vec::new();
     // First the one that everybody can dial: an API server may not know our names.
-    addresses.extend(sight.address.map(|address| json!({"type": "InternalIP", "address": address})));
+    addresses.extend(
+        sight
+            .address
+            .map(|address| json!({"type": "InternalIP", "address": address})),
+    );
     addresses.push(json!({"type": "Hostname", "address": spec.name}));
     let system = &sight.system;
     json!({

@@ -103,10 +103,7 @@ fn host(job: &Job) -> Result<mac::Host, Failed> {
         labels: job.labels.clone(),
         taints: job.taints.iter().map(taint).collect(),
         login_keys: job.key.iter().map(|key| key.public.trim().to_owned()).collect(),
-        kubeconfig: job
-            .join_kubeconfig
-            .clone()
-            .ok_or_else(|| missing("join credentials"))?,
+        kubeconfig: job.join_kubeconfig.clone().ok_or_else(|| missing("join credentials"))?,
         tailnet_key: job.tailnet_key.clone(),
         vlan: job.vlan,
         runner: job.runner.clone().map(|(runner, token)| mac::Runner {

@@ -19,7 +19,9 @@ use super::reconcile::NOW;
 use super::status::Draft;
 use super::view::{CREDENTIALS_STEP, key, key_group};
 use super::{Context, Error, Mac};
-use crate::bootstrap::{Done, Failed, HostFacts, Job, Kind, LOGIN_STEP, LoginKey, Problem, Seat, Services, Trouble, Work};
+use crate::bootstrap::{
+    Done, Failed, HostFacts, Job, Kind, LOGIN_STEP, LoginKey, Problem, Seat, Services, Trouble, Work,
+};
 use crate::decide::Machine;
 use crate::host::Host;
 

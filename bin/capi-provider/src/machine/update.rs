@@ -76,9 +76,8 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
 
 /// Whether steps of a set-up that is over had to wait.
 fn waits(mac: &Mac) -> bool {
-    let steps = mac.status.iter().flat_map(|status| &status.steps);
-    let mut held = steps.filter(|step| step.state == StepState::Pending && step.message.is_some());
-    held.next().is_some()
+    let mut steps = mac.status.iter().flat_map(|status| &status.steps);
+    steps.any(|step| step.state == StepState::Pending && step.message.is_some())
 }
 
 /// Whether a machine is of the same fleet.

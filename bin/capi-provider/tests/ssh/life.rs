@@ -31,7 +31,9 @@ async fn a_host_is_set_up_by_its_password_once_and_by_the_key_of_its_fleet_from_
     let (done, told) = world.run(&ssh, again).await;
     assert_eq!(done.unwrap().fingerprint, Some(pin));
     assert!(
-        !told.iter().any(|(name, state, _)| name != "connect" && *state == StepState::Running),
+        !told
+            .iter()
+            .any(|(name, state, _)| name != "connect" && *state == StepState::Running),
         "an unchanged host was changed: {told:?}"
     );
     assert_eq!(ssh.hashed(), 1, "the agent was read more than once");
@@ -79,7 +81,11 @@ async fn a_host_that_knows_neither_key_nor_password_says_what_it_accepts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_fails_is_named_and_the_next_run_goes_on_from_there() {
     let world = World::with(1).await;
-    std::fs::write(world.dir.path().join("agent"), "#!/bin/bash\necho no config >&2\nexit 3\n").unwrap();
+    std::fs::write(
+        world.dir.path().join("agent"),
+        "#!/bin/bash\necho no config >&2\nexit 3\n",
+    )
+    .unwrap();
     let ssh = world.bootstrapper();
     let (failed, told) = world.run(&ssh, world.job(1)).await;
     let failed = failed.unwrap_err();
@@ -92,6 +98,9 @@ async fn a_step_that_fails_is_named_and_the_next_run_goes_on_from_there() {
     std::fs::rename(&next, world.dir.path().join("agent")).unwrap();
     let (done, told) = world.run(&ssh, world.job(1)).await;
     done.unwrap();
-    let ran = |step: &str| told.iter().any(|(name, state, _)| name == step && *state == StepState::Running);
+    let ran = |step: &str| {
+        told.iter()
+            .any(|(name, state, _)| name == step && *state == StepState::Running)
+    };
     assert!(ran("tart-kubelet") && !ran("sleep"), "{told:?}");
 }

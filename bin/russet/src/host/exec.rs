@@ -27,7 +27,10 @@ pub(super) async fn exec(args: &cli::HostExec, surroundings: &Surroundings) -> R
     let machine = find::machine(&client, &args.host).await?;
     let login = login(&client, &machine).await?;
     let target = Target {
-        address: SocketAddr::new(address(&machine)?, args.port.unwrap_or_else(|| fleet::ssh_port(&layout))),
+        address: SocketAddr::new(
+            address(&machine)?,
+            args.port.unwrap_or_else(|| fleet::ssh_port(&layout)),
+        ),
         user: login.user,
         auth: Auth::Key(login.key),
         pin: Some(login.pin),
@@ -37,7 +40,9 @@ pub(super) async fn exec(args: &cli::HostExec, surroundings: &Surroundings) -> R
     let sink = |stream: Stream, bytes: &[u8]| {
         // Whoever closed our output has read enough; the command still ends as it ends.
         let _ = match stream {
-            Stream::Output => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+            Stream::Output => std::io::stdout()
+                .write_all(bytes)
+                .and_then(|()| std::io::stdout().flush()),
             Stream::Error => std::io::stderr().write_all(bytes),
         };
     };
@@ -79,12 +84,16 @@ struct Login {
 
 fn address(machine: &ScalewayAppleSiliconMachine) -> Result<IpAddr> {
     let addresses = machine.status.iter().flat_map(|status| &status.addresses);
-    let mut dialled = addresses.filter(|address| {
-        matches!(address.type_, AddressType::ExternalIp | AddressType::InternalIp)
-    });
+    let mut dialled =
+        addresses.filter(|address| matches!(address.type_, AddressType::ExternalIp | AddressType::InternalIp));
     dialled
         .find_map(|address| address.address.parse().ok())
-        .with_context(|| format!("the Mac {:?} has no address yet; see `russet status`", machine.name_any()))
+        .with_context(|| {
+            format!(
+                "the Mac {:?} has no address yet; see `russet status`",
+                machine.name_any()
+            )
+        })
 }
 
 async fn login(client: &Client, machine: &ScalewayAppleSiliconMachine) -> Result<Login> {

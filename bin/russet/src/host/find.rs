@@ -43,8 +43,10 @@ pub(super) async fn machine(client: &Client, host: &HostName) -> Result<Scaleway
         .context("failed to list the Macs; is the cluster up? see `russet status`")?
         .items;
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
-    let mut found: Vec<ScalewayAppleSiliconMachine> =
-        all.into_iter().filter(|machine| machine.name_any() == host.name).collect();
+    let mut found: Vec<ScalewayAppleSiliconMachine> = all
+        .into_iter()
+        .filter(|machine| machine.name_any() == host.name)
+        .collect();
     match (found.pop(), found.is_empty()) {
         (Some(machine), true) => Ok(machine),
         (Some(_), false) => bail!(

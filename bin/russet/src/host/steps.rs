@@ -76,7 +76,14 @@ fn row(step: &Step, now: Timestamp) -> [Cell; 5] {
         format!("{} s", to.duration_since(from.0).as_secs().max(0))
     });
     // The last line is the one that tells.
-    let said = step.message.as_deref().unwrap_or_default().trim().lines().last().unwrap_or_default();
+    let said = step
+        .message
+        .as_deref()
+        .unwrap_or_default()
+        .trim()
+        .lines()
+        .last()
+        .unwrap_or_default();
     [
         step.name.clone().into(),
         Cell::new(step.state.to_string(), tone),

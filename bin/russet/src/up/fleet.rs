@@ -14,8 +14,8 @@
 //! (see [`macs`]). Otherwise a stand-in agent on each mini joins when it is told to.
 
 use super::board::Board;
-use super::macs::{self, Way};
 use super::chart::{self, NAMESPACE, Target};
+use super::macs::{self, Way};
 use crate::state::Layout;
 use crate::state::record::{self, Record};
 use crate::status::document::Fleet;
@@ -133,7 +133,12 @@ pub(super) async fn emulate(
         .start(spec)
         .await
         .context("failed to start the emulated Scaleway")?;
-    let way = macs::choose(programs.agent.as_deref(), &home, ports.port(STAND_IN), ports.port(macs::SSH))?;
+    let way = macs::choose(
+        programs.agent.as_deref(),
+        &home,
+        ports.port(STAND_IN),
+        ports.port(macs::SSH),
+    )?;
     let spec = Spec::new(MACS, &programs.macs, layout.log(MACS))
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
@@ -247,9 +252,13 @@ fn arguments(deployment: &Deployment, without: &[&str]) -> Vec<String> {
 /// The values the chart is installed with: its Deployment rests, since the program runs here.
 fn values(size: Size, server: &str, account: &str, way: &Way) -> Value {
     // Nobody else takes these minis, and a wipe is over in seconds.
-    let mut extra: Vec<String> = ["--claim-settle-time=0s", "--min-wipe-time=2s", "--inventory-interval=2s"]
-        .map(str::to_owned)
-        .into();
+    let mut extra: Vec<String> = [
+        "--claim-settle-time=0s",
+        "--min-wipe-time=2s",
+        "--inventory-interval=2s",
+    ]
+    .map(str::to_owned)
+    .into();
     extra.extend(way.arguments());
     let [macos, runners, builders] = macs::shares(size.macs);
     json!({

@@ -173,7 +173,12 @@ mod tests {
         let made = std::fs::metadata(&first).unwrap().modified().unwrap();
         assert_eq!(tailscale(dir.path()).unwrap(), first);
         assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), made);
-        let listed = Command::new("tar").arg("--list").arg("--file").arg(&first).output().unwrap();
+        let listed = Command::new("tar")
+            .arg("--list")
+            .arg("--file")
+            .arg(&first)
+            .output()
+            .unwrap();
         assert_eq!(String::from_utf8_lossy(&listed.stdout), "tailscale\ntailscaled\n");
     }
 

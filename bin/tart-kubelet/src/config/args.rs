@@ -55,7 +55,12 @@ pub struct Args {
     pub node_labels: String,
 
     /// Taints of the Node at its registration, as key=value:effect,key=value:effect (new; named as kubelets have it)
-    #[arg(long, value_name = "TAINTS", env = "TART_KUBELET_REGISTER_WITH_TAINTS", default_value = "")]
+    #[arg(
+        long,
+        value_name = "TAINTS",
+        env = "TART_KUBELET_REGISTER_WITH_TAINTS",
+        default_value = ""
+    )]
     pub register_with_taints: String,
 
     /// CPU cores the Node offers
@@ -108,11 +113,21 @@ pub struct Args {
     pub runner_cache_root: String,
 
     /// Most that one account's master may take of it
-    #[arg(long, value_name = "GIB", env = "TART_KUBELET_CACHE_VOLUME_CAP_GIB", default_value_t = 20)]
+    #[arg(
+        long,
+        value_name = "GIB",
+        env = "TART_KUBELET_CACHE_VOLUME_CAP_GIB",
+        default_value_t = 20
+    )]
     pub cache_volume_cap_gib: u32,
 
     /// What of it is for compilation caches
-    #[arg(long, value_name = "GIB", env = "TART_KUBELET_CACHE_VOLUME_CAS_GIB", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "GIB",
+        env = "TART_KUBELET_CACHE_VOLUME_CAS_GIB",
+        default_value_t = 0
+    )]
     pub cache_volume_cas_gib: u32,
 
     /// Keep virtual machines that nobody seems to use: builders make such
@@ -124,7 +139,12 @@ pub struct Args {
     pub kubeconfig: PathBuf,
 
     /// Where the node's key and memory are (new)
-    #[arg(long, value_name = "DIR", env = "TART_KUBELET_STATE_DIR", default_value = "/var/lib/tart-kubelet")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TART_KUBELET_STATE_DIR",
+        default_value = "/var/lib/tart-kubelet"
+    )]
     pub state_dir: PathBuf,
 
     /// What the Node says its kubelet is; Cluster API compares it with the version of the Machine (new)

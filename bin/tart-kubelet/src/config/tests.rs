@@ -88,7 +88,10 @@ fn whatever_is_wrong_is_said_with_its_flag() {
         ("--node-labels=a", "--node-labels: \"a\" is not key=value"),
         ("--node-labels=node-role.kubernetes.io/worker=", "NodeRestriction"),
         ("--register-with-taints=a=b", "--register-with-taints: \"a=b\""),
-        ("--register-with-taints=a=b:Sometimes", "NoSchedule, PreferNoSchedule or NoExecute"),
+        (
+            "--register-with-taints=a=b:Sometimes",
+            "NoSchedule, PreferNoSchedule or NoExecute",
+        ),
         ("--register-with-taints=a b=c:NoSchedule", "is not a taint"),
         ("--host-cpu=0", "--host-cpu is 0"),
         ("--max-pods=0", "--max-pods is 0"),

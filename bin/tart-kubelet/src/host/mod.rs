@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::config::{Config, NodeIpSource};
 
 pub use address::AddressError;
+pub use ask::AskError;
 use pressure::Pressure;
 
 /// How long an answer of macOS about memory and processes is good for: asking costs two processes.

@@ -23,9 +23,8 @@ pub(super) struct Pressure {
 
 /// Asks macOS. Where there is no answer, what was so before stays so.
 pub(super) async fn current(before: Pressure) -> Pressure {
-    let number = async |name: &str| -> Option<u64> {
-        ask(Path::new(SYSCTL), &["-n", name], PATIENCE).await.ok()?.parse().ok()
-    };
+    let number =
+        async |name: &str| -> Option<u64> { ask(Path::new(SYSCTL), &["-n", name], PATIENCE).await.ok()?.parse().ok() };
     let level = number("kern.memorystatus_vm_pressure_level").await;
     let most = number("kern.maxproc").await;
     let list = ask(Path::new(PS), &["-A", "-o", "pid="], PATIENCE).await.ok();

@@ -13,11 +13,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn find(tart: &Path) -> System {
     let said = async |program: &str, args: &[&str]| ask(Path::new(program), args, PATIENCE).await.unwrap_or_default();
     let uname = rustix::system::uname();
-    let kernel = format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
+    let kernel = format!(
+        "{} {}",
+        uname.sysname().to_string_lossy(),
+        uname.release().to_string_lossy()
+    );
     let version = said("/usr/bin/sw_vers", &["-productVersion"]).await;
     let uuid = platform_uuid(&said("/usr/sbin/ioreg", &["-rd1", "-c", "IOPlatformExpertDevice"]).await);
     let boot_id = said("/usr/sbin/sysctl", &["-n", "kern.bootsessionuuid"]).await;
-    let tart_version = ask(tart, &["--version"], PATIENCE).await.ok().filter(|text| is_version(text));
+    let tart_version = ask(tart, &["--version"], PATIENCE)
+        .await
+        .ok()
+        .filter(|text| is_version(text));
     System {
         machine_id: uuid.clone(),
         system_uuid: uuid,

@@ -33,7 +33,10 @@ impl Host {
         let client = cluster.client().await?;
         for (role, group) in [
             ("system:node-bootstrapper", GROUP),
-            ("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP),
+            (
+                "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+                GROUP,
+            ),
             (
                 "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
                 "system:nodes",

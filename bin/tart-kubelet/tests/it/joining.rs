@@ -21,7 +21,12 @@ async fn a_host_becomes_a_node_and_stays_one_over_a_restart_of_its_agent() -> Re
     }
     let spec = node.spec.clone().context("a spec")?;
     ensure!(spec.provider_id == Some(host.provider_id()));
-    let taints: Vec<String> = spec.taints.unwrap_or_default().into_iter().map(|taint| taint.key).collect();
+    let taints: Vec<String> = spec
+        .taints
+        .unwrap_or_default()
+        .into_iter()
+        .map(|taint| taint.key)
+        .collect();
     for key in ["tuist.dev/macos", "node.cluster.x-k8s.io/uninitialized"] {
         ensure!(taints.iter().any(|taint| taint == key), "{key} in {taints:?}");
     }
@@ -62,7 +67,10 @@ async fn a_host_becomes_a_node_and_stays_one_over_a_restart_of_its_agent() -> Re
     })
     .await?;
     ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
-    ensure!(host.requests_of(&host.bootstrap_user()?).await?.len() == 1, "it asked again");
+    ensure!(
+        host.requests_of(&host.bootstrap_user()?).await?.len() == 1,
+        "it asked again"
+    );
     drop(agent);
 
     let audit = host.cluster.audit()?;

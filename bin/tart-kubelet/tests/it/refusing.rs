@@ -21,7 +21,10 @@ async fn without_the_tailnet_that_it_shall_be_on_an_agent_ends_and_listens_nowhe
     let log = host.log();
     ensure!(log.contains("Tailscale is stopped."), "{log}");
     ensure!(!log.contains("listening"), "{log}");
-    ensure!(host.nodes().get_opt(&host.node).await?.is_none(), "it registered all the same");
+    ensure!(
+        host.nodes().get_opt(&host.node).await?.is_none(),
+        "it registered all the same"
+    );
     Ok(())
 }
 

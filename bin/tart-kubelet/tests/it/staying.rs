@@ -95,9 +95,19 @@ async fn a_certificate_near_its_end_is_renewed_by_the_node_itself() -> Result<()
         host.requests_of(&host.bootstrap_user()?).await?.is_empty(),
         "it used its token, which may be long gone"
     );
-    let first = host.leases().get(&host.node).await?.spec.and_then(|spec| spec.renew_time);
+    let first = host
+        .leases()
+        .get(&host.node)
+        .await?
+        .spec
+        .and_then(|spec| spec.renew_time);
     wait::until_true("a renewal with the new certificate", PATIENCE, || async {
-        let now = host.leases().get(&host.node).await?.spec.and_then(|spec| spec.renew_time);
+        let now = host
+            .leases()
+            .get(&host.node)
+            .await?
+            .spec
+            .and_then(|spec| spec.renew_time);
         Ok(now > first)
     })
     .await?;

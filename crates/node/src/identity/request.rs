@@ -48,9 +48,9 @@ fn request(identity: &Identity) -> Result<CertificateSigningRequest, Error> {
 }
 
 /// Asks for a certificate and waits for it, for as long as it takes.
-pub(crate) async fn ask(client: Client, identity: Identity) -> Result<String, Error> {
+pub(crate) async fn ask(client: Client, identity: &Identity) -> Result<String, Error> {
     let requests: Api<CertificateSigningRequest> = Api::all(client);
-    let wanted = request(&identity)?;
+    let wanted = request(identity)?;
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let mut pause = FIRST_LOOK;
     loop {

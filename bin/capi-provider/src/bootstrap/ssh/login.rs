@@ -45,7 +45,9 @@ pub(super) async fn login(job: &Job, port: u16, limits: &Limits) -> Result<Sessi
                 None,
             ));
         };
-        return dial(&target(Auth::Password(password)), limits).await.map_err(|error| refused(&error));
+        return dial(&target(Auth::Password(password)), limits)
+            .await
+            .map_err(|error| refused(&error));
     };
     let rejected = match dial(&target(Auth::Key(key.private.clone())), limits).await {
         Ok(session) => return Ok(session),

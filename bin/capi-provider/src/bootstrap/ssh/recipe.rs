@@ -212,7 +212,8 @@ impl Inner {
     fn fleet(&self, facts: &HostFacts, files: &Files<'_>) -> Result<Fleet, ArtifactError> {
         let args = &self.args;
         let file = |text: &str| given(text).map(|path| files(Path::new(path))).transpose();
-        let number = |given: Option<i64>, otherwise: u32| given.and_then(|n| u32::try_from(n).ok()).unwrap_or(otherwise);
+        let number =
+            |given: Option<i64>, otherwise: u32| given.and_then(|n| u32::try_from(n).ok()).unwrap_or(otherwise);
         let tailnet = file(&args.tailscale_binaries_path)?.map(|archive| Tailnet {
             archive,
             tags: self.tags.clone(),

@@ -111,12 +111,18 @@ fn what_is_only_for_the_tailnet_is_off_without_it() {
 fn a_flag_that_makes_no_sense_is_named() {
     let files = Files::new();
     for (flag, sentence) in [
-        ("--tartkubelet-binary-path=/nowhere", "--tartkubelet-binary-path: cannot read /nowhere"),
+        (
+            "--tartkubelet-binary-path=/nowhere",
+            "--tartkubelet-binary-path: cannot read /nowhere",
+        ),
         ("--vm-cache-pn-cidr=172.16.0.0", "--vm-cache-pn-cidr"),
         ("--vm-kura-egress-cidr=10.0.0.0/99", "--vm-kura-egress-cidr"),
         ("--ssh-ingress-allow-cidrs=1.2.3.4", "--ssh-ingress-allow-cidrs"),
         ("--vm-cluster-dns-ip=10.96.0.10", "--vm-kura-egress-cidr is not"),
-        ("--tailscale-binaries-path=/x", "--tailscale-auth-key-secret-name is not"),
+        (
+            "--tailscale-binaries-path=/x",
+            "--tailscale-auth-key-secret-name is not",
+        ),
         ("--tailscale-auth-key-secret-name=x", "--tailscale-binaries-path is not"),
         ("--log-shipper-binary-path=/x", "--log-ship-url is not"),
     ] {
@@ -125,7 +131,9 @@ fn a_flag_that_makes_no_sense_is_named() {
             Some(("--tartkubelet-binary-path", path)) => {
                 let tart = format!("--tart-tarball-path={}", files.path("tart"));
                 let flags = ["provider", &format!("--tartkubelet-binary-path={path}"), &tart];
-                Recipe::new(Flags::try_parse_from(flags).unwrap().host).map(drop).map_err(|error| error.to_string())
+                Recipe::new(Flags::try_parse_from(flags).unwrap().host)
+                    .map(drop)
+                    .map_err(|error| error.to_string())
             }
             _ => files.recipe(&[flag]).map(drop),
         };
