@@ -11,13 +11,13 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
 use crate::fault::{Fault, Faults};
-use crate::image::{Image, TREE};
+use crate::image::{Image, TREE, XFS_TREE};
 use crate::row::{Power, Row};
 use crate::server::{self, Server, Site, State};
 
 /// The programs real servers need, by the names of `russet-parts`.
 pub fn tools() -> Vec<&'static str> {
-    node::TOOLS.into_iter().chain([TREE]).collect()
+    node::TOOLS.into_iter().chain([TREE, XFS_TREE]).collect()
 }
 
 /// What nodes run: the one version of Kubernetes there is.

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, watch};
 
+use crate::data;
 use crate::disk::{Adaptation, Disk};
 use crate::error::Error;
 use crate::fault::Faults;
@@ -264,6 +265,7 @@ impl Server {
                 address: leg.address.clone(),
                 vlan: leg.vlan,
             }),
+            disks: data::blanks(&self.row),
             user_data: self.row.user_data.is_some(),
             kubernetes: self.site()?.kubernetes.clone(),
             faults: self.faults.inside(),

@@ -80,6 +80,16 @@ pub(crate) struct Course {
     pub(crate) wrong: Option<BoxOutcome>,
 }
 
+impl Course {
+    /// All goes well.
+    pub(crate) fn smooth(now: Timestamp, takes: Duration) -> Self {
+        Self {
+            at: Some(after(now, takes)),
+            wrong: None,
+        }
+    }
+}
+
 impl World {
     /// The course of a change that begins now; each decision about it counts down.
     pub(crate) fn course(&mut self, now: Timestamp, stage: Stage, id: &Id, takes: Duration) -> Course {
@@ -101,8 +111,8 @@ impl World {
         match outcome {
             Some(BoxOutcome::Stuck) => Course { at: None, wrong: None },
             wrong => Course {
-                at: Some(after(now, takes)),
                 wrong,
+                ..Course::smooth(now, takes)
             },
         }
     }

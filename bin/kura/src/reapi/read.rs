@@ -30,7 +30,7 @@ const ROOM: usize = PREFIX + 1 + 5;
 /// Tag of `ReadResponse.data`.
 const DATA: u8 = 10 << 3 | 2;
 /// What a reader holds in memory: messages waiting for the socket.
-const WINDOW: u64 = 512 * 1024;
+const WINDOW: u64 = 4 * PIECE;
 /// Buffers a thread keeps.
 const KEPT: usize = 64;
 /// Pieces that are compressed before other calls get their turn.

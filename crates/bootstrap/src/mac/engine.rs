@@ -7,6 +7,7 @@ use russet_telemetry::Secret;
 
 use super::config::Host;
 use super::program::{self, Finding, Patience, Survey};
+use super::resource::Resource;
 use super::scrub::Scrubber;
 use super::step::Step;
 use super::steps::sudo;
@@ -140,7 +141,12 @@ impl<'a, R: Remote> Engine<'a, R> {
             host,
             steps,
             progress,
-            scrubber: Scrubber::new(host.secrets()),
+            scrubber: Scrubber::new(host.secrets()).and(
+                steps
+                    .iter()
+                    .flat_map(|step| &step.resources)
+                    .flat_map(Resource::private_lines),
+            ),
             patience: Patience::default(),
             report: Report::default(),
         }
@@ -156,15 +162,23 @@ impl<'a, R: Remote> Engine<'a, R> {
     /// Makes the host what the plan says. Dropping it anywhere is safe; the next run goes on.
     pub async fn run(mut self) -> Result<Report, Failed> {
         let survey = self.look().await?;
+        let mut changed: Vec<&Step> = Vec::new();
         for step in self.steps {
             match survey.findings.get(&step.function()) {
+                // It was so before a file was changed that it was started with.
+                Some(Finding::Same) if changed.iter().any(|earlier| step.follows(earlier)) => {
+                    self.change(step, &survey).await?;
+                }
                 Some(Finding::Same) => (self.progress)(step.name(), &StepState::Unchanged),
                 Some(Finding::Held(why)) => {
                     let why = self.scrubber.clean(why);
                     (self.progress)(step.name(), &StepState::Held(why.clone()));
                     self.report.held.push((step.name(), why));
                 }
-                Some(Finding::Drift) => self.change(step, &survey).await?,
+                Some(Finding::Drift) => {
+                    self.change(step, &survey).await?;
+                    changed.push(step);
+                }
                 None => {
                     return Err(Failed::NoAnswer {
                         said: format!("nothing about step {}", step.name()),
@@ -287,7 +301,7 @@ impl<'a, R: Remote> Engine<'a, R> {
         self.report.commands += 1;
         let into = if from == 0 { ">" } else { ">>" };
         let command = format!(
-            "sudo -n /bin/bash -c 'umask 077; mkdir -p /usr/local/lib/russet/incoming && cat {into}/usr/local/lib/russet/incoming/{sha}'"
+            "sudo -n /bin/bash -c 'mkdir -p /usr/local/lib/russet/incoming && umask 077 && cat {into}/usr/local/lib/russet/incoming/{sha}'"
         );
         let output = self.remote.send(&command, file, from, UPLOAD).await?;
         if output.status.is_success() {

@@ -32,17 +32,23 @@ own() { # path -rwxr-xr-x owner:group
   chmod "$(octal "$2")" "$1" && chown "$3" "$1"
 }
 
+# Folders on the way are for everybody: the agent is not root. What is secret is so by its own mode.
+folder() { (umask 022 && mkdir -p "$@"); }
+
 dir_ok() { [ -d "$1" ] && [ ! -L "$1" ] && mode_ok "$1" "$2" "$3"; }
-dir_put() { mkdir -p "$1" && own "$1" "$2" "$3"; }
+dir_put() { folder "$1" && own "$1" "$2" "$3"; }
 
 file_ok() { # path mode owner sha
   [ ! -L "$1" ] && [ "$(sha "$1")" = "$4" ] && mode_ok "$1" "$2" "$3"
 }
 
-# Content in base64 on standard input. Whoever reads the path sees the old file or the new one, never a part or a wrong mode.
+# Content in base64 on standard input. Whoever reads the path sees the old file or the new one, never a part or a wrong mode. The
+# part is hidden: sshd reads every other file in its folder, and a half one would keep it from starting.
+part_of() { printf '%s/.%s.russet-part' "$(dirname "$1")" "${1##*/}"; }
 file_put() { # path mode owner sha
-  local part=$1.russet-part
-  mkdir -p "$(dirname "$1")" || return 1
+  local part
+  part=$(part_of "$1")
+  folder "$(dirname "$1")" || return 1
   rm -f "$part"
   if ! base64 --decode >"$part"; then
     rm -f "$part"
@@ -90,7 +96,7 @@ program_put() { # path sha
   name=$(basename "$1")
   stage=$STATE/staging/$2
   blob_whole "$2" || return 1
-  rm -rf "$stage" && mkdir -p "$stage" "$STATE/installed" "$(dirname "$1")" || return 1
+  rm -rf "$stage" && folder "$stage" "$STATE/installed" "$(dirname "$1")" || return 1
   cp "$STATE/incoming/$2" "$stage/$name" && own "$stage/$name" -rwxr-xr-x root:wheel || return 1
   codesign --force --sign - "$stage/$name" && codesign -v "$stage/$name" || return 1
   printf '%s %s\n' "$2" "$(sha "$stage/$name")" >"$STATE/installed/$name.part" &&
@@ -130,9 +136,11 @@ job_settles() { # job old-pid
   return 1
 }
 
-# launchd holds the job to the code it was loaded with, or has put it aside: only loading it again helps.
+# launchd holds the job to the code it was loaded with, has put it aside, or starts it less and less often: only loading it again
+# helps.
 job_is_stuck() { # job
-  launchctl print "$1" 2>/dev/null | grep -E 'OS_REASON_CODESIGNING|needs LWCR update|penalty box|EX_CONFIG' >/dev/null
+  launchctl print "$1" 2>/dev/null |
+    grep -E 'OS_REASON_CODESIGNING|needs LWCR update|penalty box|EX_CONFIG|state = spawn scheduled' >/dev/null
 }
 
 # Unloading goes on after the command has returned, and loading fails for as long.
@@ -198,7 +206,7 @@ kick() { # job
 # loaded too often. For the same reason a job that is stuck is loaded again once for the same inputs, and not at every try.
 daemon_reload() { # job plist inputs
   local old settled=no label=${1##*/}
-  mkdir -p "$STATE/loaded" && rm -f "$STATE/loaded/$label" || return 1
+  folder "$STATE/loaded" && rm -f "$STATE/loaded/$label" || return 1
   old=$(job_pid "$1")
   if plist_loaded "$1" "$2"; then
     kick "$1"
@@ -225,7 +233,7 @@ daemon_reload() { # job plist inputs
 
 # Loading starts it too.
 timer_reload() { # job plist inputs
-  mkdir -p "$STATE/loaded" && rm -f "$STATE/loaded/${1##*/}" || return 1
+  folder "$STATE/loaded" && rm -f "$STATE/loaded/${1##*/}" || return 1
   if plist_loaded "$1" "$2"; then kick "$1"; else plist_load "$1" "$2" || return 1; fi
   printf '%s\n' "$3" >"$STATE/loaded/${1##*/}"
 }
@@ -239,7 +247,7 @@ job_remove() { # job plist
 # One program at a time changes a host. One whose connection was cut may still be at work; it is waited for, not for ever.
 lock() {
   local tries=0 file=$STATE/lock
-  mkdir -p "$STATE"
+  folder "$STATE"
   until (set -C && say $$ >"$file") 2>/dev/null; do
     [ -e "$file" ] && kill -0 "$(cat "$file")" 2>/dev/null && [ "$tries" -lt 60 ] || break
     tries=$((tries + 1))

@@ -42,7 +42,8 @@ pub(super) struct Survey {
 }
 
 fn functions(step: &Step, user: &str) -> String {
-    let mut text = format!("check_{}() {{\n", step.function());
+    // A step may want nothing, and bash wants a command.
+    let mut text = format!("check_{}() {{\n:\n", step.function());
     for resource in &step.resources {
         let _ = writeln!(text, "{} || return", resource.check(user));
     }
@@ -72,7 +73,7 @@ impl Patience {
     fn prelude(self) -> String {
         let (settle, pause) = (self.settle.as_secs_f32(), self.pause.as_secs_f32());
         // As many pauses as other things get.
-        let join = self.pause.as_secs().max(1) * 60;
+        let join = (self.pause * 60).as_secs().max(1);
         format!("SETTLE={settle}\nPAUSE={pause}\nJOIN={join}s\n{PRELUDE}")
     }
 }

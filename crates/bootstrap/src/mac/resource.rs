@@ -139,6 +139,29 @@ impl Resource {
         }
     }
 
+    /// The file that is another one after a change.
+    pub(super) fn file(&self) -> Option<&str> {
+        match self {
+            Self::File { path, .. } | Self::Program { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Whether it has to be looked at again when this file is another one.
+    pub(super) fn follows(&self, file: &str) -> bool {
+        matches!(self, Self::Job { inputs, .. } if inputs.iter().any(|input| input == file))
+    }
+
+    /// What a program has of a file that only its owner may read, line by line.
+    pub(super) fn private_lines(&self) -> Vec<String> {
+        match self {
+            Self::File { mode, content, .. } if mode.bits == "-rw-------" => {
+                base64(content).lines().map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// What it uploads.
     pub(super) fn artifact(&self) -> Option<&Artifact> {
         match self {

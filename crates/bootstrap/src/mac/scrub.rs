@@ -2,6 +2,8 @@
 
 use russet_telemetry::Secret;
 
+use crate::quote;
+
 /// Shorter texts are not looked for: taking them out would take out half of every message.
 const SHORTEST: usize = 4;
 /// What is left of an output.
@@ -19,11 +21,19 @@ impl Scrubber {
             .flat_map(|secret| secret.expose().lines())
             .flat_map(|line| [line.trim(), value(line)])
             .filter(|word| word.len() >= SHORTEST)
-            .map(ToOwned::to_owned)
+            // bash quotes the line it stumbles over, and there a secret is a word of ours.
+            .flat_map(|word| [word.to_owned(), quote::word(word).trim_matches('\'').to_owned()])
             .collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         words.dedup();
         Self(words)
+    }
+
+    /// The same, and these words neither.
+    pub(super) fn and(mut self, words: impl IntoIterator<Item = String>) -> Self {
+        self.0.extend(words.into_iter().filter(|word| word.len() >= SHORTEST));
+        self.0.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        self
     }
 
     /// The end of a text without any of them.
@@ -61,6 +71,15 @@ mod tests {
             scrubber.clean(" m1: hunter22 is wrong, so is abcdef.0123456789 \n"),
             "m1: (secret) is wrong, so is (secret)"
         );
+    }
+
+    /// bash said `syntax error near ...` and quoted the line, password and all.
+    #[test]
+    fn a_secret_is_found_as_it_stands_in_a_program_too() {
+        let secret = Secret::new("it's secret".to_owned());
+        let scrubber = Scrubber::new([&secret]).and(["aGVsbG8gd29ybGQ=".to_owned()]);
+        let said = format!("line 7: KEY={} aGVsbG8gd29ybGQ=", quote::word(secret.expose()));
+        assert_eq!(scrubber.clean(&said), "line 7: KEY='(secret)' (secret)");
     }
 
     #[test]

@@ -38,6 +38,14 @@ impl Step {
         self.name
     }
 
+    /// Whether one of its jobs is started with a file of that step.
+    pub(super) fn follows(&self, other: &Self) -> bool {
+        let files = || other.resources.iter().filter_map(Resource::file);
+        self.resources
+            .iter()
+            .any(|resource| files().any(|file| resource.follows(file)))
+    }
+
     /// Its name in shell.
     pub(super) fn function(&self) -> String {
         self.name.replace('-', "_")

@@ -3,6 +3,7 @@
 mod config;
 mod hash;
 mod lint;
+mod prelude;
 mod render;
 
 use std::collections::BTreeMap;

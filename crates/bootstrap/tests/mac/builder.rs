@@ -69,7 +69,11 @@ async fn a_builder_gets_its_runner_into_the_desktop_session_and_keeps_its_packer
     let pid = runner_pid(&world).await;
     assert!(!pid.is_empty());
     let again = world.run_as(&fleet, &host).await.unwrap();
-    assert_eq!((again.changed.as_slice(), again.commands), ([].as_slice(), 1), "{again:?}");
+    assert_eq!(
+        (again.changed.as_slice(), again.commands),
+        ([].as_slice(), 1),
+        "{again:?}"
+    );
     assert_eq!(runner_pid(&world).await, pid);
     let mac = world.mac().await;
     assert_eq!(mac.unexpected(), [""; 0]);
@@ -82,7 +86,10 @@ async fn a_builder_gets_its_runner_into_the_desktop_session_and_keeps_its_packer
 
     mac.grant_local_network("/opt/homebrew/bin/packer");
     world.root("sudo -n -H -u m1 /opt/homebrew/bin/brew upgrade").await;
-    assert!(mac.has_local_network("/opt/homebrew/bin/packer"), "pinned is not upgraded");
+    assert!(
+        mac.has_local_network("/opt/homebrew/bin/packer"),
+        "pinned is not upgraded"
+    );
     assert_eq!(world.run_as(&fleet, &host).await.unwrap().held, []);
     world
         .root("sudo -n -H -u m1 /opt/homebrew/bin/brew unpin packer; sudo -n -H -u m1 /opt/homebrew/bin/brew upgrade packer")
@@ -112,7 +119,10 @@ async fn a_token_that_github_refuses_is_not_in_what_is_told() {
         panic!("{failed}");
     };
     assert_eq!(*step, "github-runner");
-    assert!(message.contains("could not be registered") && message.contains("(secret)"), "{message}");
+    assert!(
+        message.contains("could not be registered") && message.contains("(secret)"),
+        "{message}"
+    );
     assert!(!world.agent_pid().await.is_empty(), "the Node serves all the same");
     world.holds_no_secret_but_where_it_must().await;
 }

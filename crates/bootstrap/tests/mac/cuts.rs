@@ -114,6 +114,19 @@ async fn a_connection_that_is_cut_at_any_byte_costs_only_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_falls_silent_is_given_up() {
+    let world = World::new().await;
+    let (fleet, host) = (padded(&world), world.host());
+    let mac = world.mac().await;
+    mac.set_faults(|faults| faults.ssh = SshFault::StallAfter(60_000));
+    let session = world.impatient().await.unwrap();
+    let failed = world.run_on(&session, &fleet, &host).await.unwrap_err();
+    assert!(matches!(failed, Failed::Ssh(_)), "{failed}");
+    mac.set_faults(|faults| *faults = Faults::default());
+    world.run(&fleet).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_restarts_under_it_is_finished_later() {
     let world = World::new().await;
     let fleet = padded(&world);
@@ -142,4 +155,53 @@ async fn a_host_that_restarts_under_it_is_finished_later() {
     assert_eq!(after.uploaded, 0);
     assert!(!world.agent_pid().await.is_empty());
     world.holds_no_secret_but_where_it_must().await;
+}
+
+/// In the middle of a program, between any two commands of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_power_is_cut_in_the_middle_of_a_step_is_finished_later() {
+    let world = World::new().await;
+    let (fleet, host) = (world.full(), world.full_host());
+    let mac = world.mac().await;
+    for (attempt, roll) in dice(3).enumerate() {
+        assert!(attempt < 40, "it never ends");
+        let commands = 20 + u32::try_from(roll % 120).unwrap() + u32::try_from(attempt).unwrap() * 30;
+        mac.set_faults(|faults| faults.reboot_at_command = Some(commands));
+        match world.run_as(&fleet, &host).await {
+            Ok(_) => break,
+            // The power may go while a tool answers, which the program sees first.
+            Err(Failed::Ssh(_) | Failed::Step { .. } | Failed::NoAnswer { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        mac.set_faults(|faults| *faults = Faults::default());
+        let deadline = tokio::time::Instant::now() + WITHIN;
+        while world.session().await.is_err() {
+            assert!(tokio::time::Instant::now() < deadline, "the Mac does not come back");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    mac.set_faults(|faults| *faults = Faults::default());
+    let after = world.run_as(&fleet, &host).await.unwrap();
+    assert_eq!((after.uploaded, after.held.as_slice()), (0, [].as_slice()), "{after:?}");
+    assert_eq!(world.run_as(&fleet, &host).await.unwrap().changed, [""; 0]);
+    world.holds_no_secret_but_where_it_must().await;
+}
+
+/// A host that was reinstalled has another key, and is another host until somebody says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_host_key_ends_it_before_anything_is_sent_and_a_new_pin_begins_again() {
+    let world = World::new().await;
+    let fleet = world.fleet(STAYS);
+    world.run(&fleet).await.unwrap();
+    let before = world.mini();
+    let pin = world.session().await.unwrap().host_key().clone();
+    world.pinned(Some(pin.clone())).await.unwrap();
+    world.reinstall().await;
+    let refused = world.pinned(Some(pin)).await.unwrap_err();
+    assert!(matches!(refused, ssh::Error::HostKeyChanged { .. }), "{refused}");
+    assert!(world.mac().await.calls().is_empty(), "nothing was run on it");
+    assert_ne!(world.mini().password, before.password);
+    let again = world.run(&fleet).await.unwrap();
+    assert_eq!(again.uploaded, fleet.agent.program.len());
+    assert!(!world.agent_pid().await.is_empty());
 }

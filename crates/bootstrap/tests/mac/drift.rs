@@ -24,7 +24,7 @@ const BROKEN: [(&str, &str); 19] = [
     ("private-network", "networksetup -deleteVLAN pn en0 3548"),
     ("firewall", "echo pass all >>/etc/pf.anchors/tuist.runners"),
     ("vm-nat", "chmod 700 /usr/local/bin/tuist-pf-vmnat"),
-    ("tailscale", "tailscale logout"),
+    ("tailscale", "/usr/local/bin/tailscale logout"),
     ("resolver", "rm /etc/resolver/ts.net"),
     (
         "local-network",
@@ -125,6 +125,6 @@ async fn a_host_on_the_tailnet_follows_the_tags_of_its_fleet() {
     world.run_as(&fleet, &host).await.unwrap();
     fleet.tailnet.as_mut().unwrap().tags = vec!["tag:tuist-macmini-canary".to_owned()];
     assert_eq!(world.run_as(&fleet, &host).await.unwrap().changed, ["tailscale"]);
-    let status = world.root("tailscale status --json").await;
+    let status = world.root("/usr/local/bin/tailscale status --json").await;
     assert!(status.contains("tag:tuist-macmini-canary"), "{status}");
 }

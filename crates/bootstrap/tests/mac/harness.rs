@@ -10,7 +10,7 @@ use russet_bootstrap::mac::{
     Agent, Artifact, Artifacts, Engine, Failed, Firewall, Fleet, Host, LogShipping, Patience, Remote, Report,
     StepState, Tailnet, plan,
 };
-use russet_bootstrap::ssh::{self, Auth, Limits, Session, Target};
+use russet_bootstrap::ssh::{self, Auth, HostKeyPin, Limits, Session, Target};
 use russet_sim_mac::macos::{Mac, Macs, Options};
 use russet_sim_scaleway::{AddressPlan, Factor, Minis, Sim};
 use russet_telemetry::Secret;
@@ -219,12 +219,75 @@ impl World {
     }
 
     pub(crate) async fn login(&self, auth: Auth) -> Result<Session, ssh::Error> {
+        self.connect(auth, None).await
+    }
+
+    /// Logs in to whoever has this host key.
+    pub(crate) async fn pinned(&self, pin: Option<HostKeyPin>) -> Result<Session, ssh::Error> {
+        let key = self.key.to_openssh(LineEnding::LF).unwrap().to_string();
+        self.connect(Auth::Key(Secret::new(key)), pin).await
+    }
+
+    /// As the provider does it at Scaleway: everything on the Mac is gone afterwards.
+    pub(crate) async fn reinstall(&self) {
+        let before = self.mini();
+        let path = format!(
+            "apple-silicon/v1alpha1/zones/{}/servers/{}/reinstall",
+            before.zone, before.server_id
+        );
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client
+            .post(format!("{}/{path}", self.sim.url()))
+            .header("x-auth-token", russet_sim_scaleway::DEFAULT_SECRET_KEY)
+            .json(&serde_json::json!({}))
+            .send()
+            .await
+            .unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+        self.sim.handle().advance(Duration::from_hours(1));
+        let deadline = tokio::time::Instant::now() + WITHIN;
+        loop {
+            let now = self.mini().generation;
+            let there = now > before.generation && self.mac().await.host().generation == now;
+            if there
+                && !matches!(
+                    self.session().await,
+                    Err(ssh::Error::Refused { .. } | ssh::Error::Unreachable { .. })
+                )
+            {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "the reinstallation does not end"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A connection that does not wait long for a host that fell silent.
+    pub(crate) async fn impatient(&self) -> Result<Session, ssh::Error> {
+        let mini = self.mini();
+        let target = Target {
+            address: (mini.address, mini.ssh_port).into(),
+            user: mini.username.clone(),
+            auth: Auth::Password(Secret::new(mini.password)),
+            pin: None,
+        };
+        let limits = Limits {
+            keepalive: Duration::from_secs(2),
+            ..Limits::default()
+        };
+        ssh::connect(&target, &limits).await
+    }
+
+    async fn connect(&self, auth: Auth, pin: Option<HostKeyPin>) -> Result<Session, ssh::Error> {
         let mini = self.mini();
         let target = Target {
             address: (mini.address, mini.ssh_port).into(),
             user: mini.username.clone(),
             auth,
-            pin: None,
+            pin,
         };
         ssh::connect(&target, &Limits::default()).await
     }

@@ -53,6 +53,7 @@ pub(crate) async fn manage() -> anyhow::Result<()> {
 impl World {
     async fn come_up(self: Arc<Self>) -> Result<(), String> {
         first_boot(self.boot.generation).map_err(|error| error.to_string())?;
+        data::make(&self.boot.disks).await?;
         data::mount_all().await;
         self.ssh().await?;
         for unit in systemctl::boot_order().iter().chain(&self.boot.services) {

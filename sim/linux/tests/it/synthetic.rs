@@ -67,6 +67,7 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
         authorized_keys: Vec::new(),
         hostname: "cache-1".to_owned(),
         os: "ubuntu_noble".to_owned(),
+        filesystems: Vec::new(),
         ssh_user: "root".to_owned(),
         ssh_port: 22,
         host_key: Secret::new(String::new()),

@@ -3,7 +3,7 @@
 use super::boot::{Boot, Job, Process};
 use super::desk;
 use super::error::MacError;
-use super::faults::{Quirks, SshFault};
+use super::faults::{Quirks, SshFault, Xcode};
 use super::image::{self, Fresh, GROUPS, Owners, STAFF, UID};
 use super::launchd::domain::Domain;
 use super::launchd::{Launchd, SSHD};
@@ -121,6 +121,9 @@ impl Inner {
                 host_keys: &host_keys,
             };
             image::install(&half, &fresh, Owners { real: kit.as_root })?;
+            if matches!(kit.quirks.xcode, Xcode::Ready | Xcode::Unlicensed) {
+                super::system::make_folder(&half.join("Applications/Xcode.app/Contents/Developer"), 0o755)?;
+            }
             std::fs::rename(&half, &root).map_err(MacError::io("rename", &half))?;
         }
         let tree = Tree::open(&root, &kit.dir.join("system"), kit.as_root).map_err(MacError::io("open", &root))?;

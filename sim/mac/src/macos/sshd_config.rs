@@ -55,7 +55,8 @@ fn collect(tree: &Tree, path: &str, found: &mut Vec<(String, String)>, depth: u3
         }
         match value.strip_suffix("/*").or_else(|| value.strip_suffix("/*.conf")) {
             Some(folder) => {
-                for name in tree.list(folder) {
+                // As glob(3) has it, hidden files are not meant.
+                for name in tree.list(folder).iter().filter(|name| !name.starts_with('.')) {
                     if value.strip_suffix(".conf").is_none() || name.strip_suffix(".conf").is_some() {
                         collect(tree, &format!("{folder}/{name}"), found, depth + 1);
                     }

@@ -40,7 +40,7 @@ say 'packer has another code signature than when it was set up, so macOS asks fo
 exit "$HELD"
 "#;
 const SIGNATURE_CHANGE: &str = r#"
-mkdir -p "$STATE/installed" || exit 1
+folder "$STATE/installed" || exit 1
 codesign -dvvvv /opt/homebrew/bin/packer 2>&1 | awk -F= '$1 == "CDHash" { print $2 }' >"$STATE/installed/packer.cdhash"
 "#;
 
@@ -58,8 +58,13 @@ grep '^export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache$' /etc/zshenv >/dev/nu
 "#;
 const FOLDERS_CHANGE: &str = r#"
 dir_put /opt/tuist-build-cache drwxr-xr-x "$LOGIN:staff" && dir_put /opt/actions-runner drwxr-xr-x "$LOGIN:staff" || exit 1
-{ grep -v '^export TUIST_MIX_BUILD_ROOT=' /etc/zshenv 2>/dev/null; say 'export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache'; } >/etc/zshenv.russet-part
-own /etc/zshenv.russet-part -rw-r--r-- root:wheel && mv -f /etc/zshenv.russet-part /etc/zshenv
+part=$(part_of /etc/zshenv)
+others() { [ ! -f /etc/zshenv ] || awk '!/^export TUIST_MIX_BUILD_ROOT=/' /etc/zshenv; }
+others >"$part" && say 'export TUIST_MIX_BUILD_ROOT=/opt/tuist-build-cache' >>"$part" &&
+  own "$part" -rw-r--r-- root:wheel && mv -f "$part" /etc/zshenv && exit 0
+rm -f "$part"
+say '/etc/zshenv could not be written' >&2
+exit 1
 "#;
 
 /// The agent has to live in the desktop session, which the runner's own `svc.sh start` cannot reach over SSH.

@@ -25,7 +25,7 @@ pfctl -s info 2>/dev/null | grep '^Status: Enabled' >/dev/null || pfctl -E
 now=$(pfctl -a "$ANCHOR" -s rules 2>/dev/null; pfctl -a "$ANCHOR" -s nat 2>/dev/null)
 sum=$(shasum -a 256 "$RULES" | cut -c1-64)
 [ -n "$now" ] && [ "$(cat "$LOADED" 2>/dev/null)" = "$sum" ] && exit 0
-pfctl -a "$ANCHOR" -f "$RULES" && printf '%s\n' "$sum" >"$LOADED"
+pfctl -a "$ANCHOR" -f "$RULES" && printf '%s\n' "$sum" >"$LOADED.$$" && mv -f "$LOADED.$$" "$LOADED"
 "#;
 
 /// Its first line, then which rules it is about.
@@ -108,7 +108,7 @@ default=$(route -n get default 2>/dev/null | awk '$1 == "interface:" { print $2 
 } >"$rules"
 pfctl -s info 2>/dev/null | grep '^Status: Enabled' >/dev/null || pfctl -E
 if cmp -s "$rules" "$LOADED" && pfctl -a "$ANCHOR" -s nat 2>/dev/null | grep . >/dev/null; then exit 0; fi
-pfctl -a "$ANCHOR" -f "$rules" && cp "$rules" "$LOADED"
+pfctl -a "$ANCHOR" -f "$rules" && cp "$rules" "$LOADED.$$" && mv -f "$LOADED.$$" "$LOADED"
 "#;
 
 /// Their way out.

@@ -1,4 +1,7 @@
 //! A Mac without a keyboard must not fall asleep, lock itself or log its user out.
+//!
+//! The lock itself cannot be switched off without the password in an argument. It does not have to be: a screen locks when its saver
+//! begins or the display sleeps, and neither ever does.
 
 use crate::mac::resource::Resource;
 use crate::mac::step::Step;

@@ -31,11 +31,15 @@ folder=/Users/$LOGIN/.ssh
 file=$folder/authorized_keys
 [ ! -L "$file" ] && [ ! -L "$folder" ] || { say "$file is a link; remove it" >&2; exit 1; }
 dir_ok "$folder" drwx------ "$LOGIN:staff" || dir_put "$folder" drwx------ "$LOGIN:staff" || exit 1
-{
-  [ ! -f "$file" ] ||
-    awk '$0 == "# BEGIN russet" { mine = 1 } !mine { print } $0 == "# END russet" { mine = 0 }' "$file"
-  printf '%s\n' '# BEGIN russet' "$KEYS" '# END russet'
-} >"$file.russet-part" && own "$file.russet-part" -rw------- "$LOGIN:staff" && mv -f "$file.russet-part" "$file"
+part=$(part_of "$file")
+theirs() {
+  [ ! -f "$file" ] || awk '$0 == "# BEGIN russet" { mine = 1 } !mine { print } $0 == "# END russet" { mine = 0 }' "$file"
+}
+theirs >"$part" && printf '%s\n' '# BEGIN russet' "$KEYS" '# END russet' >>"$part" &&
+  own "$part" -rw------- "$LOGIN:staff" && mv -f "$part" "$file" && exit 0
+rm -f "$part"
+say "$file could not be written" >&2
+exit 1
 "##;
 
 /// The step.

@@ -21,7 +21,7 @@ const UNPACK_CHECK: &str = r#"
 const UNPACK_CHANGE: &str = r#"
 stage=$STATE/staging/$UPLOAD
 blob_whole "$UPLOAD" || exit 1
-rm -rf "$stage" && mkdir -p "$stage" "$STATE/installed" /usr/local/bin || exit 1
+rm -rf "$stage" && folder "$stage" "$STATE/installed" /usr/local/bin || exit 1
 tar -xzf "$STATE/incoming/$UPLOAD" -C "$stage" || exit 1
 for name in tailscale tailscaled; do
   found=$(find "$stage" -type f -name "$name" | head -n 1)
@@ -65,7 +65,7 @@ until tailscale ip -4 2>/dev/null | grep '^[0-9]' >/dev/null; do
   [ "$tries" -lt "30" ] || { say 'the tailnet gave no address' >&2; exit 1; }
   sleep "$PAUSE"
 done
-mkdir -p "$STATE/loaded" && say "$NODE $TAGS $ROUTES $SERVER" >"$STATE/loaded/tailnet"
+folder "$STATE/loaded" && say "$NODE $TAGS $ROUTES $SERVER" >"$STATE/loaded/tailnet"
 "#;
 
 /// The step.

@@ -17,7 +17,7 @@ exit "$HELD"
 const CHANGE: &str = r#"
 stage=$STATE/staging/$UPLOAD
 blob_whole "$UPLOAD" || exit 1
-rm -rf "$stage" && mkdir -p "$stage" "$STATE/installed" || exit 1
+rm -rf "$stage" && folder "$stage" "$STATE/installed" || exit 1
 tar -xzf "$STATE/incoming/$UPLOAD" -C "$stage" || exit 1
 [ -x "$stage/tart.app/Contents/MacOS/tart" ] || { say 'there is no tart.app in the archive' >&2; exit 1; }
 "$stage/tart.app/Contents/MacOS/tart" --version || { say 'the tart of the archive does not start' >&2; exit 1; }

@@ -11,7 +11,9 @@ pub(super) const PATH: &str = "/Volumes/tuist-runner-cache";
 
 const CHECK: &str = r#"
 volume=/Volumes/tuist-runner-cache
-mount | grep " on $volume " >/dev/null && mode_ok "$volume" drwxr-xr-x "$LOGIN:staff"
+diskutil info tuist-runner-cache 2>/dev/null |
+  awk '$1 == "Mounted:" { mounted = $2 } $1 == "Owners:" { owners = $2 } END { exit mounted != "Yes" || owners != "Enabled" }' &&
+  mode_ok "$volume" drwxr-xr-x "$LOGIN:staff"
 "#;
 /// Its size is set once: changing it under a cache would lose the cache.
 const CHANGE: &str = r#"
@@ -21,7 +23,7 @@ if ! diskutil info tuist-runner-cache >/dev/null 2>&1; then
   [ -n "$container" ] || { say 'the host has no APFS container for its data' >&2; exit 1; }
   diskutil apfs addVolume "$container" APFS tuist-runner-cache -quota "${GIB}GiB" || exit 1
 fi
-mount | grep " on $volume " >/dev/null || diskutil mount tuist-runner-cache || exit 1
+diskutil info tuist-runner-cache | grep 'Mounted: *Yes' >/dev/null || diskutil mount tuist-runner-cache || exit 1
 diskutil enableOwnership "$volume" || exit 1
 own "$volume" drwxr-xr-x "$LOGIN:staff"
 "#;

@@ -77,8 +77,16 @@ async fn shellcheck_and_bash_find_nothing_to_complain_about_in_any_program() {
             }
         }
     }
+    let frame = program::survey(&[], "", Patience::default());
+    let (prelude, _) = frame.expose().split_once("main() {").unwrap();
     for (name, program) in &programs {
+        // The prelude is looked at once, with the survey: shellcheck takes its time.
         let text = program.expose();
+        let text = if name == "survey" {
+            text
+        } else {
+            text.strip_prefix(prelude).unwrap_or(text)
+        };
         for newer in NEWER_THAN_3_2 {
             assert!(!text.contains(newer), "{name} has {newer}");
         }
@@ -111,11 +119,32 @@ async fn sshd_accepts_the_settings() {
         .unwrap()
         .map(|entry| entry.unwrap().path().display().to_string())
         .collect();
-    let tried = |path: &std::path::Path| {
-        Command::new(tree.join("usr/sbin/sshd"))
-            .args(["-T", "-f"])
-            .arg(path)
-            .arg("-h")
+    // It insists on a user and a folder of its own, which a machine need not have.
+    let users = dir.path().join("passwd");
+    std::fs::write(
+        &users,
+        "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n",
+    )
+    .unwrap();
+    let program = r#"
+        mount -t tmpfs tmpfs /run && mkdir -m 0755 /run/sshd && mount --bind "$1" /etc/passwd
+        exec "$2" -T -f "$3" -h "$4"
+    "#;
+    let tried = |settings: &std::path::Path| {
+        Command::new("unshare")
+            .args([
+                "--map-root-user",
+                "--mount",
+                "--propagation",
+                "private",
+                "bash",
+                "-c",
+                program,
+                "sshd",
+            ])
+            .arg(&users)
+            .arg(tree.join("usr/sbin/sshd"))
+            .arg(settings)
             .arg(&key)
             .env("LD_LIBRARY_PATH", libraries.join(":"))
             .output()

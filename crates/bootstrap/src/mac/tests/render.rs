@@ -49,7 +49,7 @@ fn shown(resource: &Resource, host: &Host) -> String {
                     .any(|secret| !secret.is_empty() && value.expose().contains(secret));
                 let _ = writeln!(text, "{name}={}", if secret { "(secret)" } else { value.expose() });
             }
-            let _ = writeln!(text, "check:{check}change:{change}");
+            let _ = writeln!(text, "check:\n{}\nchange:\n{}", check.trim(), change.trim());
             text
         }
     };
