@@ -11,6 +11,7 @@ use russet_api::annotations::cluster_api::PAUSED;
 use russet_api::conditions::{self, Condition, Severity, reasons, types};
 use russet_api::machine::{Phase, Step, StepState};
 use russet_controller::Outcome;
+use russet_scaleway::apple_silicon::Password;
 use tracing::info;
 
 use super::bootstrapping::facts;
@@ -19,7 +20,7 @@ use super::reconcile::NOW;
 use super::status::Draft;
 use super::view::key;
 use super::{Context, Error, Mac};
-use crate::bootstrap::{Done, Kind, Seat, Trouble};
+use crate::bootstrap::{Done, Kind, LOGIN_STEP, Seat, Trouble};
 use crate::capi;
 use crate::decide::Machine;
 use crate::journal::later;
@@ -280,6 +281,19 @@ impl Context {
         Ok(NOW)
     }
 
+    /// A host that does not know us, or is not the one we know, may have been installed again: then Scaleway knows another password.
+    async fn refresh_credentials(&self, mac: &Mac, machine: &Machine) -> Result<(), Error> {
+        let Some(server) = &machine.server else {
+            return Ok(());
+        };
+        if let Ok((_, Some(seen))) = self.see(machine, server).await
+            && let Password::Known(password) = seen.password()
+        {
+            self.secrets.store(mac, server, &seen.ssh_username, &password).await?;
+        }
+        Ok(())
+    }
+
     async fn not_updated(
         &self,
         mac: &Mac,
@@ -293,6 +307,9 @@ impl Context {
         let mut news = None;
         match trouble {
             Trouble::Host(failed) => {
+                if failed.step == LOGIN_STEP {
+                    self.refresh_credentials(mac, machine).await?;
+                }
                 let hash = self.memory.last_started(uid).unwrap_or_default();
                 let me = self.rollout_host(mac);
                 let marks = rollout::failed(&me, &hash, &self.parts.rollout, Timestamp::now());
