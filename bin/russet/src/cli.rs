@@ -96,6 +96,8 @@ pub enum Command {
     Kubectl(Kubectl),
     /// Obtain and list the real parts: etcd, kube-apiserver, Cluster API core, Helm, …
     Parts(Parts),
+    /// Look at a Mac: run a command on it, see how it is being set up
+    Host(Host),
     /// Try the build cache with a real build tool
     Cache(Cache),
     /// Replay an incident of the past with real parts, and see that it cannot happen again
@@ -178,8 +180,8 @@ pub struct Up {
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub pool: u32,
 
-    /// Minis that become Machines; `kubectl scale machinedeployment` changes it later
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    /// Minis that become Machines, in three fleets; `kubectl scale machinedeployment` changes it later
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub macs: u32,
 
     /// How long everything may take to get ready, once the parts are at hand
@@ -314,6 +316,66 @@ pub enum PartsAction {
     },
     /// Read every cached part again and compare it with its checksum
     Verify,
+}
+
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet host steps mac-1                       how far its set-up is, step by step
+  russet host steps mac-1 --watch               the same, kept up to date until it is over
+  russet host exec mac-1 -- launchctl print system/dev.tuist.tart-kubelet
+  russet host exec mac-1 -- 'tail -n 20 /var/log/tart-kubelet.log | cut -c1-120'
+
+A name is that of the machine, as `russet status` shows it.")]
+pub struct Host {
+    #[command(subcommand)]
+    pub action: HostAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HostAction {
+    /// Run a command on a host over SSH, with the fleet's key and the host key that was seen when it was set up
+    Exec(HostExec),
+    /// Show the steps of a host's set-up
+    Steps(HostSteps),
+}
+
+#[derive(Debug, Args)]
+pub struct HostName {
+    /// Name of the machine
+    pub name: String,
+
+    /// Its namespace (found by itself if no other machine has the name)
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    #[command(flatten)]
+    pub dir: Dir,
+}
+
+#[derive(Debug, Args)]
+pub struct HostExec {
+    #[command(flatten)]
+    pub host: HostName,
+
+    /// Port of SSH (that of the emulated Macs of `russet up`, else 22)
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// One word is for the shell of the host; several are a program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct HostSteps {
+    #[command(flatten)]
+    pub host: HostName,
+
+    /// Repeat until the set-up is over
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 #[derive(Debug, Args)]

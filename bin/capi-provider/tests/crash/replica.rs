@@ -163,7 +163,7 @@ fn services(world: &World, manager: &Manager, config: &Config) -> Result<Service
         keys: Some(Arc::new(keys)),
         identities: Some(Arc::new(Identities::new(client, identity))),
         egress: egress.map(|egress| Arc::new(egress) as _),
-        runners: None,
+        ..Services::default()
     })
 }
 

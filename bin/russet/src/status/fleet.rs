@@ -2,6 +2,7 @@
 
 use super::document::{Account, Fleet, Group, Mac};
 use super::servers;
+use crate::host;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -9,6 +10,7 @@ use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::conditions::{Condition, ConditionStatus};
+use russet_api::machine::Phase;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -73,7 +75,10 @@ fn mac(machine: &ScalewayAppleSiliconMachine) -> Mac {
             .and_then(|status| status.addresses.first())
             .map(|address| address.address.clone()),
         ready: status.and_then(|status| status.ready).unwrap_or(false),
-        message: trouble(conditions),
+        message: status
+            .filter(|status| status.phase == Some(Phase::Bootstrapping))
+            .and_then(|status| host::progress(&status.steps))
+            .or_else(|| trouble(conditions)),
         created_at: machine
             .creation_timestamp()
             .and_then(|time| Timestamp::from_second(time.0.as_second()).ok()),

@@ -10,10 +10,14 @@
 //!
 //! The provider runs with the ServiceAccount of its chart and with the arguments of the chart's Deployment, which itself is
 //! scaled to zero: rights and flags are tried here as they are in a real cluster.
+//!
+//! As root the minis are Macs with SSH and launchd, which the provider sets up as it does real ones, and `tart-kubelet` on them joins
+//! (see [`macs`]). Otherwise a stand-in agent on each mini joins when it is told to.
 
 use super::board::Board;
 use super::chart::{self, NAMESPACE, Target};
 use super::linux;
+use super::macs::{self, Way};
 use crate::state::Layout;
 use crate::state::record::{self, Record};
 use crate::status::document::{Fleet, Group, Kind, Server};
@@ -42,7 +46,7 @@ const METRICS: &str = "capi-provider-metrics";
 
 /// Where minis are told to join; on the address of each.
 const STAND_IN: &str = "sim-mac-join";
-const PORTS: [&str; 4] = [SCALEWAY, HEALTH, METRICS, STAND_IN];
+const PORTS: [&str; 5] = [SCALEWAY, HEALTH, METRICS, STAND_IN, macs::SSH];
 
 /// An hour of the account in a minute here: a mini that takes ten minutes to install takes ten seconds.
 const CLOCK_FACTOR: &str = "60";
@@ -56,6 +60,8 @@ pub(super) struct Programs {
     scaleway: PathBuf,
     macs: PathBuf,
     pub(super) provider: PathBuf,
+    /// The agent of Macs that are set up over SSH.
+    pub(super) agent: Option<PathBuf>,
 }
 
 impl Programs {
@@ -67,7 +73,13 @@ impl Programs {
             scaleway: find(SCALEWAY)?,
             macs: find(MACS)?,
             provider: find(PROVIDER)?,
+            agent: find(macs::AGENT),
         })
+    }
+
+    /// Whether the minis will be Macs.
+    pub(super) fn emulate_macos(&self) -> bool {
+        macs::is_possible(self.agent.as_deref())
     }
 }
 
@@ -87,6 +99,8 @@ pub(super) struct Account {
     pub(super) url: String,
     /// Picked once: a port that is already used would be given up for another.
     ports: Ports,
+    /// How its minis are set up.
+    pub(super) way: Way,
 }
 
 /// Starts the emulators, if their programs are there. They need no cluster, only to know where it is.
@@ -96,6 +110,7 @@ pub(super) async fn emulate(
     layout: &Layout,
     supervisor: &Supervisor,
     api_server: &str,
+    zsh: Option<&Path>,
 ) -> Result<Option<Account>> {
     let Some(programs) = programs else {
         return Ok(None);
@@ -110,6 +125,7 @@ pub(super) async fn emulate(
         .args(["--state".to_owned(), home.join("account.json").display().to_string()])
         .args(["--pool".to_owned(), size.pool.to_string()])
         .args(["--clock-factor", CLOCK_FACTOR])
+        .args(["--ssh-port".to_owned(), ports.port(macs::SSH).to_string()])
         .listens(address)
         .probe(Probe::Http {
             url: format!("{url}/_sim/health"),
@@ -119,18 +135,25 @@ pub(super) async fn emulate(
         .start(spec)
         .await
         .context("failed to start the emulated Scaleway")?;
+    let way = macs::choose(
+        programs.agent.as_deref(),
+        &home,
+        ports.port(STAND_IN),
+        ports.port(macs::SSH),
+    )?;
     let spec = Spec::new(MACS, &programs.macs, layout.log(MACS))
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
         .args(["--disks".to_owned(), home.join("disks").display().to_string()])
         // The port of an earlier start may be somebody else's by now, and disks remember it.
         .args(["--api-server", api_server])
+        .args(way.emulator(&home, zsh))
         .restart(Restart::DEFAULT);
     supervisor
         .start(spec)
         .await
         .context("failed to start the emulated minis")?;
-    Ok(Some(Account { url, ports }))
+    Ok(Some(Account { url, ports, way }))
 }
 
 /// Installs the chart, with fleets of cache nodes if it is told about them, and starts the provider.
@@ -142,8 +165,8 @@ pub(super) async fn provide(
     record: &mut Record,
 ) -> Result<()> {
     let client = place.target.client;
-    let Account { url, ports } = account;
-    let values = values(size, kura, place.control_plane.server(), url, ports.port(STAND_IN));
+    let Account { url, ports, way } = account;
+    let values = values(size, kura, place.control_plane.server(), url, way);
     let recorded = record.charts.get(chart::PROVIDER.release).cloned();
     let whole = deployment(client).await?.is_some();
     let install = chart::ensure(
@@ -165,6 +188,7 @@ pub(super) async fn provide(
     record.charts.insert(chart::PROVIDER.release.to_owned(), hash);
     record::write(place.layout, record)?;
 
+    way.prepare(client).await?;
     let deployed = deployment(client)
         .await?
         .ok_or_else(|| anyhow!("the chart {PROVIDER} was installed, but its Deployment is not there"))?;
@@ -228,27 +252,36 @@ fn arguments(deployment: &Deployment, without: &[&str]) -> Vec<String> {
 }
 
 /// The values the chart is installed with: its Deployment rests, since the program runs here.
-fn values(size: Size, kura: Option<Value>, server: &str, account: &str, stand_in: u16) -> Value {
+fn values(size: Size, kura: Option<Value>, server: &str, account: &str, way: &Way) -> Value {
     // Nobody else takes these minis, and a wipe is over in seconds.
-    let mut flags = vec![
+    let mut extra: Vec<String> = [
         "--claim-settle-time=0s",
         "--min-wipe-time=2s",
         "--inventory-interval=2s",
-    ];
+    ]
+    .map(str::to_owned)
+    .into();
+    extra.extend(way.arguments());
     if kura.is_some() {
-        flags.extend(linux::PROVIDER_ARGS);
+        extra.extend(linux::PROVIDER_ARGS.map(str::to_owned));
     }
+    let [macos, runners, builders] = macs::shares(size.macs);
     let mut values = json!({
         "replicas": 0,
         "scaleway": {"apiURL": account},
         "provider": {
             "apiServerURL": server,
             "logFormat": "human",
-            "bootstrap": {"mode": "stand-in", "standInPort": stand_in},
-            "extraArgs": flags,
+            "bootstrap": way.bootstrap(),
+            "extraArgs": extra,
         },
         "cluster": {"enabled": true, "name": "fleet"},
-        "fleets": {"macos": {"enabled": true, "name": "macos", "replicas": size.macs}},
+        "fleets": {
+            "macos": {"enabled": true, "name": "macos", "replicas": macos},
+            "runners": {"enabled": true, "name": "runners", "replicas": runners},
+            // Without a GitHub App there is no runner to register on them.
+            "builders": {"enabled": true, "name": "builders", "replicas": builders, "ghActionsRunner": {"enabled": false}},
+        },
     });
     if let (Value::Object(all), Some(Value::Object(more))) = (&mut values, kura) {
         all.extend(more);
@@ -304,6 +337,17 @@ fn serving(fleet: &Fleet, wanted: Wanted) -> Option<usize> {
     };
     let enough = u32::try_from(known).unwrap_or(u32::MAX) >= count;
     (all && able && enough && groups().next().is_some()).then_some(known)
+}
+
+/// The port of SSH on the emulated Macs of this directory; that of real ones where there are none.
+pub(crate) fn ssh_port(layout: &Layout) -> u16 {
+    let ports = std::fs::read(layout.fleet().join("ports.json")).ok();
+    let ports: Option<Value> = ports.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    ports
+        .as_ref()
+        .and_then(|ports| ports.get(macs::SSH)?.as_u64())
+        .and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(russet_api::ports::SSH)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use russet_cluster::control_plane::{self, ControlPlane, Durability, Extras};
 use russet_cluster::process::{Supervisor, sweep};
 use russet_parts::{Bars, Tools};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a cluster is made of, in the order in which it is told.
 pub(super) const TOOLS: [&str; 6] = [
@@ -80,6 +80,12 @@ pub(super) async fn up(
         tools = store.ensure(&names, &bars) => tools?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    // Without it the shell of the emulated Macs is bash, which does as well.
+    let zsh = match fleet_programs(args).filter(fleet::Programs::emulate_macos) {
+        Some(_) => store.ensure(&["zsh"], &bars).await.ok(),
+        None => None,
+    };
+    let zsh = zsh.as_ref().and_then(|tools| tools.path("zsh").ok());
     // Before the first byte of data: a run killed half-way must not leave data of unknown versions.
     record::write(layout, &record)?;
 
@@ -94,7 +100,7 @@ pub(super) async fn up(
         args,
         layout,
         &tools,
-        servers.as_ref(),
+        (servers.as_ref(), zsh),
         &supervisor,
         &board,
         record,
@@ -166,7 +172,7 @@ async fn start(
     args: &cli::Up,
     layout: &Layout,
     tools: &Tools,
-    servers: Option<&Servers>,
+    (servers, zsh): (Option<&Servers>, Option<&Path>),
     supervisor: &Supervisor,
     board: &Board,
     mut record: Record,
@@ -217,7 +223,7 @@ async fn start(
         macs: args.macs,
     };
     let emulate = async {
-        let account = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server).await?;
+        let account = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server, zsh).await?;
         if let (Some(servers), Some(account)) = (servers, &account) {
             let url = &account.url;
             servers.start(url, layout, tools, supervisor, &control_plane).await?;
@@ -234,6 +240,7 @@ async fn start(
             board,
             target: &target,
         };
+        board.note(&format!("the Macs are {}", account.way.sentence()));
         let kura = servers.map(Servers::values);
         fleet::provide(&programs.provider, (size, kura), account, &place, &mut record).await?;
         serve(servers, tools, &place).await?;

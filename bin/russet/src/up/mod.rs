@@ -22,6 +22,7 @@ mod existing;
 pub(crate) mod fleet;
 pub(crate) mod linux;
 mod local;
+mod macs;
 mod ports;
 mod tether;
 mod view;

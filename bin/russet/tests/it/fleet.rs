@@ -33,6 +33,30 @@ async fn until_free(sandbox: &Sandbox, macs: usize, pooled: usize) {
     .await;
 }
 
+/// As root, and with the agent built, minis are Macs that are set up over SSH.
+fn are_macs() -> bool {
+    let agent = std::path::Path::new(env!("CARGO_BIN_EXE_russet")).with_file_name("tart-kubelet");
+    rustix::process::geteuid().is_root() && agent.is_file()
+}
+
+/// What an operator sees of a Mac, and does on it.
+fn look_into(sandbox: &Sandbox, mac: &str) {
+    let steps = sandbox.run(&["host", "steps", mac]).expect(0).stdout;
+    for step in ["connect", "sudo", "tart-kubelet-job"] {
+        let line = steps.lines().find(|line| line.split_whitespace().next() == Some(step));
+        assert!(line.is_some_and(|line| line.contains("Succeeded")), "{step} in {steps}");
+    }
+    let job = "launchctl print system/dev.tuist.tart-kubelet";
+    let running = sandbox.run(&["host", "exec", mac, "--", job]).expect(0).stdout;
+    assert!(running.contains("state = running"), "{running}");
+    let told = sandbox
+        .run(&["host", "exec", mac, "--", "sh", "-c", "echo out; echo err >&2; exit 7"])
+        .expect(7);
+    assert_eq!((told.stdout.as_str(), told.stderr.as_str()), ("out\n", "err\n"));
+    let wrong = sandbox.run(&["host", "exec", "nobody", "--", "true"]).expect(1);
+    assert!(wrong.stderr.contains("there is no Mac `nobody`"), "{}", wrong.stderr);
+}
+
 #[tokio::test]
 async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
@@ -47,6 +71,9 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     assert_eq!((account.servers, account.pooled, account.emulated), (2, 1, true));
     assert!(account.per_hour_micro_eur > 0);
     assert_eq!(status.cluster.as_ref().unwrap().nodes.ready, 1);
+    if are_macs() {
+        look_into(&sandbox, &fleet(&status).macs.first().unwrap().name);
+    }
 
     let scale = |replicas: &str| {
         let replicas = format!("--replicas={replicas}");
