@@ -38,6 +38,8 @@ fn embed(name: &str) {
     }
     source.push_str("]\n");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join(format!("{name}.rs"));
+    // A file of its own: that of a target folder that was copied by links belongs to other checkouts, too.
+    let _ = std::fs::remove_file(&out);
     std::fs::write(out, source).expect("OUT_DIR is writable");
 }
 
