@@ -74,7 +74,7 @@ impl Replica {
         let mut scaleway = Config::new(DEFAULT_ACCESS_KEY, Secret::from(DEFAULT_SECRET_KEY), project, &gate.url)?;
         scaleway.proxy = Proxy::Never;
         scaleway.attempt_timeout = EXCHANGE;
-        let known = Arc::new(Known(world.authority.clone()));
+        let known = Arc::new(Known(world.authority.clone(), world.key.clone()));
         let outside = Outside {
             scaleway,
             bootstrapper: Arc::new(StandIn::new(1)?),
@@ -119,15 +119,16 @@ impl Drop for Replica {
 }
 
 /// Keys and identities that are simply there: what becomes of them is proven elsewhere.
-struct Known(String);
+struct Known(String, russet_scaleway::SshKeyId);
 
 impl FleetKeys for Known {
     fn ensure<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<LoginKey, Problem>> {
+        let id = Some(self.1.clone());
         async {
             Ok(LoginKey {
                 private: Secret::from("key"),
                 public: "key".to_owned(),
-                id: None,
+                id,
                 sudo_password: None,
             })
         }

@@ -16,7 +16,10 @@ use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt as _};
 use russet_e2e::wait::{self, Look};
 use russet_e2e::{Extras, TestCluster, crds};
-use russet_sim_scaleway::{BoxKind, Deed, Delays, Factor, Handle, LinuxBox, NewMetals, Options, Power, Settings, Sim};
+use russet_sim_scaleway::{
+    BoxKind, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Deed, Delays, Factor, Handle, LinuxBox,
+    NewMetals, Options, Power, Settings, Sim,
+};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -94,6 +97,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
     /// Who vouches for the API server, in base64.
     pub(crate) authority: String,
+    /// The key that servers are installed with.
+    pub(crate) key: russet_scaleway::SshKeyId,
     /// Servers that were there before.
     before: BTreeSet<String>,
     boots: JoinHandle<()>,
@@ -184,6 +189,8 @@ impl World {
                 ..NewMetals::default()
             }))?;
         }
+        let public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIsCyEN9wuEFKDydEkZqBEFGHTdT6gKkQE4QV8t1bCrv tuist-capi-test";
+        let key = scaleway(&sim)?.create_ssh_key("fleet", public).await?.id;
         let client = cluster.client().await?;
         let boots = tokio::spawn(boot(sim.handle().clone(), client.clone()));
         let world = Self {
@@ -194,6 +201,7 @@ impl World {
             authority: authority(cluster.control_plane().admin_kubeconfig())?,
             before: sim.handle().bill().running().map(ToString::to_string).collect(),
             boots,
+            key,
             sim,
         };
         world
@@ -352,6 +360,18 @@ impl World {
         ensure!(node.is_none(), "the Node is left");
         Ok(())
     }
+}
+
+/// A client of the emulator, past every gate.
+fn scaleway(sim: &Sim) -> Result<russet_scaleway::Client> {
+    let key = russet_telemetry::Secret::from(DEFAULT_SECRET_KEY);
+    let project = DEFAULT_PROJECT.to_string().parse()?;
+    let mut config = russet_scaleway::Config::new(DEFAULT_ACCESS_KEY, key, project, sim.url())?;
+    config.proxy = russet_scaleway::config::Proxy::Never;
+    Ok(russet_scaleway::Client::new(
+        &config,
+        russet_scaleway::Context::default(),
+    )?)
 }
 
 /// Who vouches for the API server of a kubeconfig, in base64.
