@@ -46,7 +46,7 @@ use crate::inventory::Inventories;
 use crate::metrics::ProviderMetrics;
 use crate::registry::{Key, Registry};
 use crate::rules::Rules;
-use crate::spend::Budget;
+use crate::spend::{Budget, MacTally};
 
 use credentials::Secrets;
 pub use error::Error;
@@ -97,6 +97,8 @@ pub struct Parts {
     pub default_pool: Option<PoolPrefix>,
     /// What hosts may cost.
     pub budget: Budget,
+    /// What the hosts in use cost.
+    pub tally: Arc<MacTally>,
     /// Whether anything is written.
     pub effects: Effects,
     /// Only machines with this value of the watch-filter label.

@@ -24,7 +24,7 @@ use crate::orphan_report::Report;
 use crate::reclaim::Reclaimer;
 use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
-use crate::spend::Budget;
+use crate::spend::{Budget, MacTally};
 
 /// What the process is.
 pub const ABOUT: About = About {
@@ -174,6 +174,7 @@ fn build(
         Some(companions) => companions.services(manager, settings, &scaleway)?,
         None => (services, Requests::default()),
     };
+    let budget = Budget::new(settings.spend_cap);
     let linux = linux::provider::components(
         manager,
         settings,
@@ -182,13 +183,14 @@ fn build(
             call_timeout: config.attempt_timeout,
             services: services.clone(),
             metrics: &metrics,
+            budget: budget.clone(),
             hosts: linux_hosts,
         },
     );
     let registry = Registry::default();
-    let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
     let claims = ClaimStore::new(manager.client(), &settings.secrets_namespace);
+    let tally = MacTally::included(budget.clone(), inventories.clone(), claims.clone());
     let pool = Pool::new(
         usize::from(settings.bootstrap.max_concurrent_bootstraps),
         settings.bootstrap.bootstrap_retry_interval,
@@ -243,6 +245,7 @@ fn build(
             rollout: settings.bootstrap.rollout.policy(),
             default_pool: settings.default_pool.clone(),
             budget,
+            tally,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency,

@@ -29,7 +29,7 @@ use super::call::{Call, Guard, Target};
 use super::journal::{Journal, Work};
 use super::plan::Plan;
 use super::server::{Attachment, Product, Server, machine_tag};
-use super::situation::{Situation, SpecProblem};
+use super::situation::{Pace, Situation, SpecProblem};
 use super::wanted::{Catalog, NetworkSight, Wanted};
 use crate::claims::{Claims, Holder};
 use crate::decide::Standing;
@@ -88,6 +88,8 @@ pub struct Progress {
     pub provisioned: bool,
     /// It joined, and everything that follows was done.
     pub joined: bool,
+    /// When something was last done for it that ended well.
+    pub moved: Option<Timestamp>,
 }
 
 /// The Node of a machine.
@@ -121,6 +123,10 @@ pub struct Rules {
     pub user_data_for: Duration,
     /// After this long an installation that was asked for must show.
     pub install_begins: Duration,
+    /// After this long something that Scaleway does in seconds is stuck: a start, a stop, an attachment.
+    pub boot_deadline: Duration,
+    /// After this long something that takes it an hour is: a delivery, an installation, a wipe.
+    pub install_deadline: Duration,
     /// After this long without a Node it is asked over SSH how the join goes.
     pub inspect_after: Duration,
     /// After this long without a Node something is wrong, whatever it says.
@@ -133,6 +139,8 @@ impl Default for Rules {
             calls: crate::rules::Rules::default(),
             user_data_for: Duration::from_hours(4),
             install_begins: Duration::from_mins(10),
+            boot_deadline: Duration::from_mins(20),
+            install_deadline: Duration::from_hours(3),
             inspect_after: Duration::from_mins(3),
             join_deadline: Duration::from_mins(20),
         }
@@ -284,7 +292,29 @@ pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
     if let Some(drop) = drop_void_claim(machine, seen) {
         return drop;
     }
-    patiently(machine, next(machine, seen), seen)
+    not_for_ever(machine, patiently(machine, next(machine, seen), seen), seen)
+}
+
+/// What should have ended long ago is something to tell people, not to wait for in silence.
+fn not_for_ever(machine: &Machine, next: Decision, seen: &Seen<'_>) -> Decision {
+    let Decision::Rest(situation) = next else { return next };
+    let limit = match situation.pace() {
+        Pace::Quick => seen.rules.boot_deadline,
+        Pace::Slow => seen.rules.install_deadline,
+        Pace::Ours => return Decision::Rest(situation),
+    };
+    // A server that served and is started again says nothing of since when.
+    if machine.progress.joined && !machine.standing.deleting {
+        return Decision::Rest(situation);
+    }
+    let began = machine.journal.as_ref().map(|journal| journal.started_at);
+    match machine.progress.moved.max(began) {
+        Some(since) if due(since, limit, seen.now).is_ok() => Decision::Rest(Situation::Stuck {
+            at: Box::new(situation),
+            since,
+        }),
+        _ => Decision::Rest(situation),
+    }
 }
 
 fn next(machine: &Machine, seen: &Seen<'_>) -> Decision {

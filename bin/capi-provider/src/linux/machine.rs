@@ -30,7 +30,7 @@ use super::hosts::Hosts;
 use super::kind::LinuxKind;
 use super::metrics::LinuxMetrics;
 use super::script::Scripts;
-use super::spend::LinuxBudget;
+use super::spend::LinuxTally;
 use super::zones::Zones;
 use crate::bootstrap::{Pool, Services};
 use crate::capi;
@@ -40,6 +40,7 @@ use crate::machine::credentials::Secrets;
 use crate::machine::memory::Memory;
 use crate::machine::selection;
 use crate::registry::{Key, Registry};
+use crate::spend::Budget;
 
 pub use crate::machine::Error;
 pub use view::key;
@@ -71,8 +72,10 @@ pub struct Parts {
     pub rules: Rules,
     /// Longest wait after a refusal.
     pub slowest_retry: Duration,
-    /// What servers may cost.
-    pub budget: LinuxBudget,
+    /// What machines may cost.
+    pub budget: Budget,
+    /// What servers of this product cost.
+    pub tally: Arc<LinuxTally>,
     /// Whether anything is written.
     pub effects: Effects,
     /// Only machines with this value of the watch-filter label.

@@ -1,5 +1,7 @@
 //! One call to Scaleway, as [`crate::flight`] asks for it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_api::conditions::{Condition, Severity, types};
@@ -50,26 +52,20 @@ impl Context {
             Ok(prepared) => prepared,
             Err(problem) => return self.not_ready(object, problem).await,
         };
-        let _counted = match plan.call {
-            Call::Create => {
-                let counted = self.parts.budget.counting().await;
-                if let Err(message) = self.afford(machine).await {
-                    drop(counted);
-                    return self
-                        .not_ready(
-                            object,
-                            Problem {
-                                reason: crate::spend::SPEND_CAP_REACHED,
-                                message,
-                                retry: std::time::Duration::from_mins(1),
-                            },
-                        )
-                        .await;
-                }
-                Some(counted)
-            }
-            _ => None,
+        let spends = matches!(plan.call, Call::Create | Call::Tag);
+        let _counted = if spends {
+            self.parts.budget.counting().await
+        } else {
+            None
         };
+        if spends && let Err(message) = self.afford(machine).await {
+            let reached = Problem {
+                reason: crate::spend::SPEND_CAP_REACHED,
+                message,
+                retry: Duration::from_mins(1),
+            };
+            return self.not_ready(object, reached).await;
+        }
         self.take_off(object, machine, plan, &prepared).await
     }
 
@@ -130,6 +126,7 @@ impl Context {
                     info!(machine = %live.name_any(), step = call.step(), ?target, ?answer, "called Scaleway");
                     flight.answered(&answer, Timestamp::now());
                     self.count(&call, &answer);
+                    self.spent(machine, &answer).await;
                 }
                 Ask::Settle(ending) => {
                     self.settle(&live, &flight.plan().attempt, &ending, prepared).await?;
@@ -142,6 +139,16 @@ impl Context {
         match failure {
             Some(error) => Err(error),
             None => Ok(NOW),
+        }
+    }
+
+    /// A server that was ordered counts before lists have it.
+    async fn spent(&self, machine: &Machine, answer: &Answer) {
+        if let (true, Answer::Done { made: Some(server) }, Ok(wanted)) =
+            (self.parts.budget.is_capped(), answer, &machine.wanted)
+        {
+            let price = self.parts.tally.price(&machine.zone, &wanted.type_).await;
+            self.parts.tally.ordered(server, price);
         }
     }
 
@@ -251,10 +258,13 @@ impl Context {
     /// Whether another server may be ordered; else a sentence.
     async fn afford(&self, machine: &Machine) -> Result<(), String> {
         let Ok(wanted) = &machine.wanted else { return Ok(()) };
-        self.parts
-            .budget
-            .check(&self.parts.cloud, &self.parts.zones, &machine.zone, wanted)
-            .await
+        let (parts, type_) = (&self.parts, &wanted.type_);
+        let price = if parts.budget.is_capped() {
+            parts.tally.price(&machine.zone, type_).await
+        } else {
+            None
+        };
+        parts.budget.check(&machine.zone, type_, price).await
     }
 
     /// Writes what became of an attempt, unless another attempt is stored by now.

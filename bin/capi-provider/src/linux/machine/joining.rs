@@ -24,7 +24,7 @@ use super::{Context, Error};
 use crate::bootstrap::{Done, Failed, Problem, Progress, Seat, Trouble, Work};
 use crate::linux::cloud::Cloud;
 use crate::linux::decide::{Machine, is_overdue};
-use crate::linux::hosts::{Hosts, Login, failure};
+use crate::linux::hosts::{Hosts, Login};
 use crate::linux::kind::{LinuxKind, Status, key_group};
 use crate::linux::script::{For, Scripts};
 use crate::linux::server::{Attachment, AttachmentState, Server};
@@ -135,10 +135,7 @@ impl<K: LinuxKind> Errand<K> {
             }
         };
         match told.report {
-            Some(report) if report.state == JoinState::Failed => {
-                let _ = failure(&report, &told.pin);
-                Ok(())
-            }
+            Some(report) if report.state == JoinState::Failed => Ok(()),
             Some(report) if report.state == JoinState::Done => Err(wait(
                 reason,
                 "the script is done and the kubelet runs; its Node is waited for".to_owned(),

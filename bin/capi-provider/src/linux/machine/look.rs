@@ -88,7 +88,13 @@ impl Context {
         let (cloud, zone) = (&self.parts.cloud, &machine.zone);
         let wanted = machine.wanted.as_ref().ok();
         match need {
-            Need::Mine => sights.mine = Some(cloud.mine(zone, &machine.holder.uid).await?),
+            Need::Mine => {
+                sights.mine = Some(match cloud.mine(zone, &machine.holder.uid).await {
+                    // In a zone that does not exist there is nothing to give up.
+                    Err(error) if error.is_not_found() && machine.standing.deleting => Vec::new(),
+                    other => other?,
+                });
+            }
             Need::Server(id) => {
                 let found = cloud.see(zone, &id).await?;
                 if let Some(server) = &found {

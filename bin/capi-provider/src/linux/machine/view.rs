@@ -97,6 +97,13 @@ fn progress(status: &Status) -> Progress {
         install_asked: done_at(status, Call::Install.step()),
         provisioned: provisioned == Some(true),
         joined: conditions::is_true(&status.conditions, types::BOOTSTRAPPED),
+        moved: status
+            .steps
+            .iter()
+            .filter(|step| step.state == StepState::Succeeded)
+            .filter_map(|step| step.finished_at.as_ref())
+            .map(|at| at.0)
+            .max(),
     }
 }
 
