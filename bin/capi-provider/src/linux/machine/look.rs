@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use russet_api::conditions::reasons;
 use russet_api::values::ServerId;
 use russet_controller::Outcome;
 use russet_scaleway::{Error as ScalewayError, Kind};
@@ -91,7 +90,7 @@ impl Context {
             Need::Mine => {
                 sights.mine = Some(match cloud.mine(zone, &machine.holder.uid).await {
                     // In a zone that does not exist there is nothing to give up.
-                    Err(error) if error.is_not_found() && machine.standing.deleting => Vec::new(),
+                    Err(error) if is_unknown_zone(&error) && machine.standing.deleting => Vec::new(),
                     other => other?,
                 });
             }
@@ -166,20 +165,20 @@ impl Context {
     }
 }
 
-/// What an error of Scaleway's means for a machine. A zone nobody knows is answered as something that does not exist.
+/// Whether an error says that there is no such zone: some lists do not exist there, others do not take it.
+fn is_unknown_zone(error: &ScalewayError) -> bool {
+    match &error.kind {
+        Kind::NotFound { .. } => error.endpoint.contains(".list_"),
+        Kind::InvalidArguments { details } => details.iter().any(|bad| bad.name == "zone"),
+        _ => false,
+    }
+}
+
+/// What an error of Scaleway's means for a machine.
 fn trouble(machine: &Machine, error: ScalewayError) -> Situation {
-    let unknown_zone = matches!(error.kind, Kind::NotFound { .. })
-        && error.endpoint.contains(".list_")
-        && machine.server.is_none()
-        && machine.provider_server.is_none();
-    if unknown_zone {
+    if is_unknown_zone(&error) && machine.server.is_none() && machine.provider_server.is_none() {
         return Situation::Spec(SpecProblem::Zone {
-            why: format!(
-                "{} knows no zone {} ({}: {error})",
-                error.endpoint,
-                machine.zone,
-                reasons::linux::INVALID_ZONE
-            ),
+            why: format!("there is no zone {} ({error})", machine.zone),
         });
     }
     Situation::Scaleway(Box::new(error))

@@ -58,7 +58,9 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
         let what = format!("{type_} to say {words:?}");
         let said = |machine: &Metal| {
             let text = message(machine, type_);
-            reason(machine, type_) == "BootstrapFailed" && words.iter().all(|word| text.contains(word))
+            // The longer it goes on the worse it is called.
+            ["BootstrapFailed", "JoinTimedOut"].contains(&reason(machine, type_).as_str())
+                && words.iter().all(|word| text.contains(word))
         };
         let mut found = until(&client, &fleet.namespace, &what, 1, said).await?;
         Ok(found.remove(0))

@@ -34,22 +34,8 @@ pub(crate) async fn sim() -> Result<Sim> {
         clock_factor: Factor::REAL,
         settings: SimSettings {
             delays: Delays {
-                instance_boot: moment,
-                instance_stop: moment,
-                nic: moment,
-                nic_release: moment,
-                volume: moment,
-                ipam: moment,
-                attach: moment,
-                detach: moment,
-                metal_order: moment,
-                metal_delivery: moment,
-                metal_install_begins: moment,
                 metal_install: moment * 3,
-                metal_power: moment,
-                metal_option: moment,
-                metal_deletion: moment,
-                ..Delays::default()
+                ..Delays::linux(moment)
             },
             ..SimSettings::default()
         },
