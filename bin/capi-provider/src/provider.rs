@@ -190,7 +190,7 @@ fn build(
     let registry = Registry::default();
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
     let claims = ClaimStore::new(manager.client(), &settings.secrets_namespace);
-    let tally = MacTally::included(budget.clone(), inventories.clone(), claims.clone());
+    let tally = MacTally::included(&budget, inventories.clone(), claims.clone());
     let pool = Pool::new(
         usize::from(settings.bootstrap.max_concurrent_bootstraps),
         settings.bootstrap.bootstrap_retry_interval,

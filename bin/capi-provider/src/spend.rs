@@ -131,7 +131,7 @@ pub struct MacTally {
 
 impl MacTally {
     /// Counts what is claimed of these, against this budget.
-    pub fn included(budget: Budget, inventories: Inventories, claims: ClaimStore) -> Arc<Self> {
+    pub fn included(budget: &Budget, inventories: Inventories, claims: ClaimStore) -> Arc<Self> {
         let tally = Arc::new(Self {
             budget: budget.clone(),
             inventories,

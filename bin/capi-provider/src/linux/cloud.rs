@@ -225,13 +225,12 @@ impl Cloud {
 
     /// What a server of this type costs per hour, in euros; none if nobody knows.
     pub async fn price(&self, zone: &Zone, type_: &str) -> Result<Option<f64>, Error> {
-        let prices = match kept(&self.0.prices, zone) {
-            Some(prices) => prices,
-            None => {
-                let read = Arc::new(catalog::prices(&self.0.client, self.0.product, zone).await?);
-                keep(&self.0.prices, zone.clone(), Arc::clone(&read));
-                read
-            }
+        let prices = if let Some(prices) = kept(&self.0.prices, zone) {
+            prices
+        } else {
+            let read = Arc::new(catalog::prices(&self.0.client, self.0.product, zone).await?);
+            keep(&self.0.prices, zone.clone(), Arc::clone(&read));
+            read
         };
         Ok(prices.get(&type_.to_ascii_lowercase()).copied())
     }

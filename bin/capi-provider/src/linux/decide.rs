@@ -35,6 +35,7 @@ use crate::claims::{Claims, Holder};
 use crate::decide::Standing;
 use crate::host::Inventory;
 use crate::journal::later;
+use crate::waiting::Turn;
 
 /// A machine as its object and the objects around it show it.
 #[derive(Clone, Debug)]
@@ -275,12 +276,8 @@ pub enum Decision {
 
 /// Decides about one machine.
 pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
-    let standing = &machine.standing;
-    if standing.paused {
-        return Decision::Rest(Situation::Paused);
-    }
-    if standing.deleting && !standing.finalizer {
-        return Decision::Rest(Situation::Gone);
+    if let Some(waiting) = machine.standing.is_held() {
+        return Decision::Rest(Situation::Waiting(waiting));
     }
     if let Some(until) = machine
         .journal
@@ -318,28 +315,15 @@ fn not_for_ever(machine: &Machine, next: Decision, seen: &Seen<'_>) -> Decision 
 }
 
 fn next(machine: &Machine, seen: &Seen<'_>) -> Decision {
-    let standing = &machine.standing;
-    if standing.deleting && standing.moved_away {
-        return release::finish(machine, seen);
-    }
-    if standing.deleting {
-        return release::delete(machine, seen);
-    }
-    if !standing.owned {
-        return Decision::Rest(Situation::WaitingForOwner);
-    }
-    if !standing.finalizer {
-        return Decision::Act(Action::AddFinalizer);
-    }
-    if !standing.cluster_ready {
-        return Decision::Rest(Situation::WaitingForCluster);
-    }
-    if !standing.bootstrap_data {
-        return Decision::Rest(Situation::WaitingForBootstrapData);
-    }
-    match &machine.server {
-        Some(server) => provision::go_on(machine, server, seen),
-        None => provision::begin(machine, seen),
+    match machine.standing.turn() {
+        Err(waiting) => Decision::Rest(Situation::Waiting(waiting)),
+        Ok(Turn::Finish) => release::finish(machine, seen),
+        Ok(Turn::Delete) => release::delete(machine, seen),
+        Ok(Turn::Protect) => Decision::Act(Action::AddFinalizer),
+        Ok(Turn::Serve) => match &machine.server {
+            Some(server) => provision::go_on(machine, server, seen),
+            None => provision::begin(machine, seen),
+        },
     }
 }
 

@@ -11,6 +11,7 @@ use russet_api::values::{PoolPrefix, Region};
 use super::journal::Refusal;
 use super::wanted::{Catalog, Wanted};
 use crate::claims::Holder;
+use crate::waiting::Waiting;
 
 pub use words::retry_after;
 
@@ -67,16 +68,8 @@ impl fmt::Display for Shortage {
 /// Why nothing is done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Situation {
-    /// The machine, or its Cluster, is paused.
-    Paused,
-    /// It is being deleted and carries no finalizer of ours.
-    Gone,
-    /// No Machine owns it yet.
-    WaitingForOwner,
-    /// The Cluster is not provisioned.
-    WaitingForCluster,
-    /// There is no bootstrap data.
-    WaitingForBootstrapData,
+    /// It is not up to us.
+    Waiting(Waiting),
     /// The spec cannot be worked with.
     Spec(SpecProblem),
     /// A call may be on its way whose answer was lost.

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::look::Sights;
 use super::status::Draft;
-use super::view::{JOIN, key};
+use super::view::JOIN;
 use super::{Context, Error};
 use crate::bootstrap::{Done, Failed, Problem, Progress, Seat, Trouble, Work};
 use crate::linux::cloud::Cloud;
@@ -30,6 +30,7 @@ use crate::linux::script::{For, Scripts};
 use crate::linux::server::{Attachment, AttachmentState, Server};
 use crate::machine::MANAGER;
 use crate::machine::reconcile::NOW;
+use crate::surroundings::key;
 
 /// The pool wakes whoever it concerns; this is for the case that it does not.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);

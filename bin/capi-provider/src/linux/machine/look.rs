@@ -7,7 +7,6 @@ use russet_api::values::ServerId;
 use russet_controller::Outcome;
 use russet_scaleway::{Error as ScalewayError, Kind};
 
-use super::view::key;
 use super::{Context, Error};
 use crate::claims::Claims;
 use crate::linux::decide::{Machine, Need};
@@ -16,6 +15,7 @@ use crate::linux::script::For;
 use crate::linux::server::{Attachment, Server};
 use crate::linux::situation::{Situation, SpecProblem};
 use crate::linux::wanted::{Catalog, NetworkSight};
+use crate::surroundings::key;
 
 /// The poll wakes whoever waits for it; this is for the case that it does not.
 const POLL_PATIENCE: Duration = Duration::from_secs(30);

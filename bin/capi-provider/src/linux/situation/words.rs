@@ -3,34 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use russet_api::conditions::{Condition, ConditionStatus, Severity, reasons, types};
+use russet_api::conditions::{Condition, Severity, reasons, types};
 use russet_api::machine::Phase;
 
 use super::{OUT_OF_STOCK, Situation, SpecProblem};
 use crate::linux::plan::NOT_SENT;
 use crate::linux::wanted::{Catalog, Wanted};
-use crate::situation::{Report, Retry, more_reasons};
-
-const SOON: Retry = Retry::After(Duration::from_secs(15));
-const MINUTE: Retry = Retry::After(Duration::from_mins(1));
-const SELDOM: Retry = Retry::After(Duration::from_mins(5));
-
-fn report(
-    phase: impl Into<Option<Phase>>,
-    type_: &str,
-    reason: &str,
-    severity: Severity,
-    message: impl Into<String>,
-    retry: Retry,
-) -> Report {
-    Report {
-        phase: phase.into(),
-        condition: Condition::new(type_, ConditionStatus::False, reason)
-            .message(message)
-            .severity(severity),
-        retry,
-    }
-}
+use crate::situation::{MINUTE, Report, Retry, SELDOM, SOON, more_reasons, report};
 
 impl Situation {
     /// What to write about it. `deleting` decides which condition and phase it concerns.
@@ -43,50 +22,17 @@ impl Situation {
         } else {
             (Phase::Provisioning, types::PROVISIONED)
         };
-        let waiting = |reason: &str, message: &str| {
-            report(
-                Phase::Pending,
-                types::PROVISIONED,
-                reason,
-                Severity::Info,
-                message,
-                Retry::OnEvent,
-            )
-        };
         let going_on =
             |reason: &str, message: &str, retry| report(phase.clone(), concern, reason, Severity::Info, message, retry);
         let wrong =
             |reason: &str, message: String, retry| report(None, concern, reason, Severity::Error, message, retry);
         match self {
-            Self::Paused => Report {
-                phase: None,
-                condition: Condition::new(types::PAUSED, true, reasons::PAUSED).message(
-                    "the machine or its Cluster is paused; remove the annotation cluster.x-k8s.io/paused or set spec.paused of the Cluster to false to go on",
-                ),
-                retry: Retry::OnEvent,
-            },
-            Self::Gone => Report {
-                phase: None,
-                condition: Condition::new(types::PROVISIONED, true, reasons::READY),
-                retry: SELDOM,
-            },
+            Self::Waiting(waiting) => waiting.report(),
             Self::Serving { ready } => Report {
                 phase: Some(if *ready { Phase::Ready } else { Phase::Bootstrapping }),
                 condition: Condition::new(types::PROVISIONED, true, reasons::READY),
                 retry: Retry::After(Duration::from_mins(10)),
             },
-            Self::WaitingForOwner => waiting(
-                reasons::WAITING_FOR_OWNER,
-                "no Machine owns this object yet; create Machines or MachineDeployments instead of this kind",
-            ),
-            Self::WaitingForCluster => waiting(
-                reasons::WAITING_FOR_CLUSTER,
-                "the Cluster's infrastructure is not provisioned; see the conditions of its ScalewayAppleSiliconCluster",
-            ),
-            Self::WaitingForBootstrapData => waiting(
-                reasons::WAITING_FOR_BOOTSTRAP_DATA,
-                "the Machine has no bootstrap data; set spec.bootstrap.dataSecretName",
-            ),
             Self::Spec(problem) => problem.report(deleting),
             Self::CallInFlight { until } => going_on(
                 more::VERIFYING,

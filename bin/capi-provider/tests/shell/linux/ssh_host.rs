@@ -115,7 +115,7 @@ fn failed(error: impl std::fmt::Debug) -> russh::Error {
 
 impl Door {
     /// Where the next script runs: a system that breaks down is not one to go on with.
-    fn prepare(&self, script: &str) -> Arc<LinuxBox> {
+    fn prepare(&self, script: &str) {
         let mut state = self.state.lock().unwrap();
         script.clone_into(&mut state.script);
         let node = match (&state.node, state.fails_at) {
@@ -128,8 +128,7 @@ impl Door {
                 Arc::new(node)
             }
         };
-        state.node = Some(Arc::clone(&node));
-        node
+        state.node = Some(node);
     }
 
     fn run(&self, channel: ChannelId, words: Vec<String>, input: Vec<u8>, session: &Session) {
