@@ -21,17 +21,16 @@ impl Listen {
         if text.is_empty() || text == "0" {
             return Ok(None);
         }
-        let listen = match text.strip_prefix(':') {
-            Some(port) => Self {
+        let listen = if let Some(port) = text.strip_prefix(':') {
+            Self {
                 address: None,
                 port: port.parse().map_err(|_| bad())?,
-            },
-            None => {
-                let address: SocketAddr = text.parse().map_err(|_| bad())?;
-                Self {
-                    address: Some(address.ip()),
-                    port: address.port(),
-                }
+            }
+        } else {
+            let address: SocketAddr = text.parse().map_err(|_| bad())?;
+            Self {
+                address: Some(address.ip()),
+                port: address.port(),
             }
         };
         Ok(Some(listen))
