@@ -64,7 +64,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         rhythm: Rhythm::default(),
         news: &news,
     };
-    match stop.run_until_cancelled(agent.run()).await {
+    match stop.run_until_cancelled(Box::pin(agent.run())).await {
         None => Ok(()),
         Some(Ok(never)) => match never {},
         Some(Err(error)) => Err(error.into()),

@@ -21,19 +21,17 @@ impl Listen {
         if text.is_empty() || text == "0" {
             return Ok(None);
         }
-        let listen = if let Some(port) = text.strip_prefix(':') {
-            Self {
+        if let Some(port) = text.strip_prefix(':') {
+            return Ok(Some(Self {
                 address: None,
                 port: port.parse().map_err(|_| bad())?,
-            }
-        } else {
-            let address: SocketAddr = text.parse().map_err(|_| bad())?;
-            Self {
-                address: Some(address.ip()),
-                port: address.port(),
-            }
-        };
-        Ok(Some(listen))
+            }));
+        }
+        let address: SocketAddr = text.parse().map_err(|_| bad())?;
+        Ok(Some(Self {
+            address: Some(address.ip()),
+            port: address.port(),
+        }))
     }
 
     /// The socket for metrics: on the tailnet if the host is on one, else everywhere, as scrapers expect.
