@@ -209,16 +209,15 @@ impl Bench<'_, '_> {
     }
 
     async fn template(&self) -> Result<()> {
-        let mut spec = json!({
-            "zone": ZONE, "fleetName": self.kind.deployment(),
-            "privateNetworkName": NETWORK, "privateNetworkCIDR": "172.16.0.0/20",
-            "nodeTaints": [{"key": "tuist.dev/runner-cache", "value": "true", "effect": "NoSchedule"}],
-        });
         let field = match self.kind {
             Kind::Instance => "commercialType",
             Kind::Metal => "offerType",
         };
-        spec[field] = server_type(self.kind).into();
+        let spec = json!({
+            field: server_type(self.kind), "zone": ZONE, "fleetName": self.kind.deployment(),
+            "privateNetworkName": NETWORK, "privateNetworkCIDR": "172.16.0.0/20",
+            "nodeTaints": [{"key": "tuist.dev/runner-cache", "value": "true", "effect": "NoSchedule"}],
+        });
         self.yard
             .apply(json!({
                 "apiVersion": format!("{INFRA}/v1alpha1"), "kind": format!("{}Template", self.kind.name()),
@@ -233,10 +232,16 @@ impl Bench<'_, '_> {
         let manifest = Manifest::embedded();
         let (kubelet, _) = manifest.tool("kubelet")?;
         let mut object = self.yard.deployment_of(name, name, self.machines);
-        let machine = object.pointer_mut("/spec/template/spec");
-        let machine = machine.context("a MachineDeployment has a template")?;
-        machine["version"] = kubelet.version.clone().into();
-        machine["infrastructureRef"]["kind"] = format!("{}Template", self.kind.name()).into();
+        for (pointer, value) in [
+            ("/spec/template/spec/version", kubelet.version.clone()),
+            (
+                "/spec/template/spec/infrastructureRef/kind",
+                format!("{}Template", self.kind.name()),
+            ),
+        ] {
+            let field = object.pointer_mut(pointer);
+            *field.with_context(|| format!("a MachineDeployment has no {pointer}"))? = value.into();
+        }
         Ok(object)
     }
 
@@ -248,7 +253,7 @@ impl Bench<'_, '_> {
 
     /// Machines that are through with everything, if core agrees: it counts a Node before the provider has labelled it.
     async fn serving(&self) -> Result<u64> {
-        let ready = |object: &&Value| object["status"]["ready"] == true;
+        let ready = |object: &&Value| object.pointer("/status/ready") == Some(&Value::Bool(true));
         let ready = u64::try_from(self.objects().await?.iter().filter(ready).count())?;
         Ok(ready.min(available(self.yard, self.kind.deployment()).await?))
     }

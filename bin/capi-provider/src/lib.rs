@@ -68,6 +68,8 @@ pub mod rules;
 pub mod runner_token;
 pub mod situation;
 pub mod spend;
+pub mod surroundings;
 pub mod tailnet_key;
+pub mod waiting;
 
 pub use decide::{Action, Decision, Machine, Need, Seen, decide};

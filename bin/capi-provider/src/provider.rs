@@ -27,7 +27,7 @@ use crate::private_network::PrivateNetwork;
 use crate::reclaim::Reclaimer;
 use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
-use crate::spend::Budget;
+use crate::spend::{Budget, MacTally};
 use crate::tailnet_key::TailnetKeys;
 
 /// What the process is.
@@ -193,6 +193,7 @@ fn build(
         Some(companions) => companions.services(manager, settings, &scaleway)?,
         None => (services, Requests::default()),
     };
+    let budget = Budget::new(settings.spend_cap);
     let linux = linux::provider::components(
         manager,
         settings,
@@ -201,13 +202,14 @@ fn build(
             call_timeout: config.attempt_timeout,
             services: services.clone(),
             metrics: &metrics,
+            budget: budget.clone(),
             hosts: linux_hosts,
         },
     );
     let registry = Registry::default();
-    let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
     let claims = ClaimStore::new(manager.client(), &settings.secrets_namespace);
+    let tally = MacTally::included(&budget, inventories.clone(), claims.clone());
     let pool = Pool::new(
         usize::from(settings.bootstrap.max_concurrent_bootstraps),
         settings.bootstrap.bootstrap_retry_interval,
@@ -262,6 +264,7 @@ fn build(
             rollout: settings.bootstrap.rollout.policy(),
             default_pool: settings.default_pool.clone(),
             budget,
+            tally,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency,

@@ -15,6 +15,21 @@
 //! - every call may be dropped at any time, and repeated: what it began is found or redone, never doubled;
 //! - what `tart` claims is believed only where nothing better is known. It lists running VMs as stopped, gives addresses of dead
 //!   ones, and ends with 0 after a crash.
+//!
+//! ```no_run
+//! # use russet_vm::{Error, Goldens, Hardware, ImageRef, Launch, PodVm, Pull, PullPolicy, Runtime, Source, VmName};
+//! # use std::{sync::Arc, time::Duration};
+//! # async fn example(runtime: Arc<dyn Runtime>) -> Result<(), Box<dyn std::error::Error>> {
+//! let image = ImageRef::parse("ghcr.io/acme/mac:v1")?;
+//! let golden = Goldens::new(runtime.clone()).ensure(&image, PullPolicy::IfNotPresent, Pull::default()).await?;
+//! let name: VmName = PodVm::new("ci", "job-1", "main", "0b5d7f3c-8a4e-4f0c-9d1a-2b3c4d5e6f70", 0)?.into();
+//! runtime.clone_vm(&Source::Vm(golden.vm), &name).await?;
+//! runtime.configure(&name, Hardware { own_identity: true, ..Hardware::default() }).await?;
+//! let process = runtime.start(&name, &Launch::default()).await?; // for the ledger
+//! let exit = runtime.ended(&name).await?; // in this agent or in a later one
+//! runtime.delete(&name).await?;
+//! # Ok(()) }
+//! ```
 
 mod error;
 pub mod golden;

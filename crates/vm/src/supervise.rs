@@ -1,14 +1,17 @@
 //! Processes that outlive the agent, and whose end is known all the same.
 //!
 //! ```text
-//! agent ──order (stdin)──▶ supervisor (own session) ──▶ the process, output to a file
-//!   ◀──── started (stdout) ──┘   │ holds the lock `alive`, and so does the process: it is the process's standard input
-//!                                └▶ started.json … exit.json
+//! agent ──order, go (stdin)──▶ supervisor (own session) ──▶ the process, output to a file
+//!   ◀── ready, started (stdout) ─┘   │ holds the lock `alive`, and so does the process: it is the process's standard input
+//!                                    └▶ started.json … exit.json
 //! ```
 //!
 //! The lock answers "does it live" without guessing at process numbers: the kernel drops it when supervisor and process are
 //! both gone, at a power cut too. If only the supervisor is killed, the process goes on and is seen to; how it ends is then not
 //! known, and reported so.
+//!
+//! An agent that changes its mind before it said "go" has started nothing, however late its supervisor comes; from then on the
+//! lock is held, and whoever looks sees a process that runs.
 //!
 //! A program that uses this calls [`main`] when it is started with whatever words it put into [`Supervisor`].
 
@@ -61,6 +64,8 @@ pub struct Order {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
+    /// It has the lock and waits for [`GO`].
+    Ready,
     Started(Started),
     /// Somebody else has the lock.
     Busy,
@@ -82,7 +87,10 @@ impl From<Error> for NotStarted {
     }
 }
 
-/// Starts a process. If this is dropped, the process may start or not; [`look`] tells.
+/// Tells a supervisor that it is still wanted.
+const GO: &str = "go\n";
+
+/// Starts a process. If this is dropped, the process may start or not; [`look`] tells at once and for good.
 pub async fn launch(supervisor: &Supervisor, order: &Order) -> Result<Started, NotStarted> {
     let mut child = tokio::process::Command::new(&supervisor.program)
         .args(&supervisor.words)
@@ -103,26 +111,36 @@ pub async fn launch(supervisor: &Supervisor, order: &Order) -> Result<Started, N
         code: "no answer".to_owned(),
         words,
     };
-    let text = serde_json::to_vec(order).map_err(|error| failed(error.to_string()))?;
+    let mut text = serde_json::to_vec(order).map_err(|error| failed(error.to_string()))?;
+    text.push(b'\n');
     let talk = async {
-        let (mut stdin, stdout) = (stdin?, stdout?);
+        let (mut stdin, mut stdout) = (stdin?, BufReader::new(stdout?));
         stdin.write_all(&text).await.ok()?;
-        drop(stdin);
-        let mut answer = String::new();
-        BufReader::new(stdout).read_line(&mut answer).await.ok()?;
-        serde_json::from_str(&answer).ok()
+        match hear(&mut stdout).await? {
+            Answer::Ready => {
+                stdin.write_all(GO.as_bytes()).await.ok()?;
+                hear(&mut stdout).await
+            }
+            other => Some(other),
+        }
     };
     match tokio::time::timeout(STARTING, talk).await {
         Ok(Some(Answer::Started(started))) => Ok(started),
         Ok(Some(Answer::Busy)) => Err(NotStarted::Busy),
         Ok(Some(Answer::Failed(why))) => Err(failed(why).into()),
-        Ok(None) => Err(failed("it ended without a word".to_owned()).into()),
+        Ok(Some(Answer::Ready) | None) => Err(failed("it ended without a word".to_owned()).into()),
         Err(_) => Err(Error::Timeout {
             command: "supervisor".to_owned(),
             after: STARTING,
         }
         .into()),
     }
+}
+
+async fn hear(from: &mut BufReader<tokio::process::ChildStdout>) -> Option<Answer> {
+    let mut answer = String::new();
+    from.read_line(&mut answer).await.ok()?;
+    serde_json::from_str(&answer).ok()
 }
 
 /// Waits until the process of this folder does not run.

@@ -6,6 +6,8 @@
 mod guest;
 mod host;
 mod script;
+#[cfg(test)]
+mod tests;
 
 pub use host::{Host, Settings};
 pub use script::{Op, Plain, Reply, Script};

@@ -5,6 +5,7 @@ use crate::deed::Which;
 use crate::ids::Id;
 use crate::world::World;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ fn once() -> u32 {
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Linux {
     pub(crate) fates: Vec<BoxFate>,
+    /// Labels of images that cannot be had any more; servers that have one keep it.
+    #[serde(default)]
+    pub(crate) retired: BTreeSet<String>,
     /// How many public addresses were ever given.
     addresses: u32,
 }

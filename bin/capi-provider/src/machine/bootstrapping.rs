@@ -17,13 +17,14 @@ use russet_telemetry::Secret;
 use super::credentials::Credentials;
 use super::reconcile::NOW;
 use super::status::Draft;
-use super::view::{CREDENTIALS_STEP, key, key_group};
+use super::view::{CREDENTIALS_STEP, key_group};
 use super::{Context, Error, Mac};
 use crate::bootstrap::{
     Done, Failed, HostFacts, Job, Kind, LOGIN_STEP, LoginKey, Problem, Seat, Services, Trouble, Work,
 };
 use crate::decide::Machine;
 use crate::host::Host;
+use crate::surroundings::key;
 
 /// The pool wakes whoever it concerns; this is for the case that it does not.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);

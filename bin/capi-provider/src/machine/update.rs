@@ -18,13 +18,13 @@ use super::bootstrapping::facts;
 use super::look::Sights;
 use super::reconcile::NOW;
 use super::status::Draft;
-use super::view::key;
 use super::{Context, Error, Mac};
 use crate::bootstrap::{Done, Kind, LOGIN_STEP, Seat, Trouble};
 use crate::capi;
 use crate::decide::Machine;
 use crate::journal::later;
 use crate::rollout::{self, Facts, Host, Marks, Plan, Verdict, Wait};
+use crate::surroundings::key;
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -142,7 +142,7 @@ impl Context {
             let again = left.unwrap_or(LOOK_AGAIN).max(Duration::from_millis(50)).min(rest);
             return Ok(Kept::Same(Some(again)));
         }
-        let missing = self.nodes.get(None, &mac.name_any()).is_none();
+        let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
         let held = waits(mac).then_some(HELD_AGAIN);
         Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
@@ -198,9 +198,10 @@ impl Context {
     fn rollout_host(&self, mac: &Mac) -> Host {
         let status = mac.status.clone().unwrap_or_default();
         let uid = mac.uid().unwrap_or_default();
-        let cluster = self.around(mac).cluster;
+        let cluster = self.surroundings.of(mac).cluster;
         let facts = Facts {
             ready: self
+                .surroundings
                 .nodes
                 .get(None, &mac.name_any())
                 .is_some_and(|node| node.is_ready()),
@@ -235,7 +236,7 @@ impl Context {
 
     /// Has a host whose Node is gone for a while join again, without setting it up from nothing: what runs on it goes on.
     fn rejoin(&self, mac: &Mac, machine: &Machine) -> bool {
-        if self.nodes.get(None, &mac.name_any()).is_some() {
+        if self.surroundings.nodes.get(None, &mac.name_any()).is_some() {
             return false;
         }
         let status = mac.status.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What somebody changed on a host, and what nobody wants any more.
 
 use crate::harness::{STAYS, World};
-use russet_bootstrap::mac::plan;
+use russet_bootstrap::mac::{Step, plan};
 
 /// What breaks each step. Nothing that a job of ours would mend by itself before we look.
 const BROKEN: [(&str, &str); 19] = [
@@ -60,7 +60,7 @@ async fn a_host_with_everything_is_set_up_and_whatever_is_changed_on_it_is_mende
     }
     let after = world.run_as(&fleet, &host).await.unwrap();
     assert_eq!(after.changed, [""; 0], "{after:?}");
-    let names: Vec<_> = plan(&fleet, &host).iter().map(|step| step.name()).collect();
+    let names: Vec<_> = plan(&fleet, &host).iter().map(Step::name).collect();
     for name in names.iter().filter(|name| !["sudo", "github-runner"].contains(name)) {
         assert!(BROKEN.iter().any(|(step, _)| step == name), "nothing breaks {name}");
     }

@@ -354,12 +354,17 @@ impl World {
                     let has = |secret: &str| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
                     assert!(
                         !path.to_string_lossy().ends_with("russet-part"),
-                        "half written: {path:?}"
+                        "half written: {}",
+                        path.display()
                     );
-                    assert!(!has(&password), "the password is in {path:?}");
+                    assert!(!has(&password), "the password is in {}", path.display());
                     if has(CANARY) {
                         let mode = std::os::unix::fs::PermissionsExt::mode(&entry.metadata().unwrap().permissions());
-                        assert!(path.ends_with("etc/tart-kubelet/kubeconfig"), "a secret is in {path:?}");
+                        assert!(
+                            path.ends_with("etc/tart-kubelet/kubeconfig"),
+                            "a secret is in {}",
+                            path.display()
+                        );
                         assert_eq!(mode & 0o777, 0o600);
                     }
                 }

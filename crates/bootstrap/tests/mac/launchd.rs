@@ -154,7 +154,7 @@ async fn a_mac_that_loads_none_of_our_jobs_when_it_starts_gets_them_from_the_nex
     assert!(!world.agent_pid().await.is_empty());
 }
 
-/// KeepAlive is ignored from now on; what we start ourselves still starts. (incident btm-cap)
+/// `KeepAlive` is ignored from now on; what we start ourselves still starts. (incident btm-cap)
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mac_that_has_seen_too_many_jobs_still_gets_its_roll() {
     let world = World::new().await;

@@ -1,22 +1,23 @@
 //! The supervisor itself: starts one process, waits for it, writes down how it ended.
 
 use super::files::{self, Finished, Started};
-use super::{Answer, Order};
+use super::{Answer, GO, Order};
 use crate::process::Process;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whoever only looks holds the lock for a moment, so one refusal means nothing.
-const TRIES: u32 = 40;
-const BETWEEN: Duration = Duration::from_millis(50);
+/// Whoever only looks holds the lock for a moment, so it is tried more than once.
+const TRIES: u32 = 200;
+const BETWEEN: Duration = Duration::from_millis(10);
 /// How long the end of a process is tried to be written, once a second, on a disk that is full.
 const WRITES: u32 = 120;
 
@@ -25,10 +26,10 @@ pub fn main() -> ExitCode {
     // Away from the agent's session: what kills that must not kill this.
     let _ = rustix::process::setsid();
     let run = || -> io::Result<ExitCode> {
-        let mut text = Vec::new();
-        io::stdin().read_to_end(&mut text)?;
+        let mut line = String::new();
+        io::stdin().read_line(&mut line)?;
         // Half an order means that the agent died while it wrote.
-        let order: Order = serde_json::from_slice(&text)?;
+        let order: Order = serde_json::from_str(&line)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(keep(&order))
     };
@@ -36,14 +37,28 @@ pub fn main() -> ExitCode {
 }
 
 async fn keep(order: &Order) -> io::Result<ExitCode> {
-    let (lock, mut child) = match begin(order).await {
-        Ok(Some((lock, child, started))) => {
-            answer(&Answer::Started(started));
-            (lock, child)
-        }
+    let lock = match claim(order).await {
+        Ok(Some(lock)) => lock,
         Ok(None) => {
             answer(&Answer::Busy);
             return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => {
+            answer(&Answer::Failed(error.to_string()));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    answer(&Answer::Ready);
+    let mut word = String::new();
+    io::stdin().read_line(&mut word)?;
+    if word != GO {
+        // Nobody wants it any more.
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut child = match begin(order, &lock) {
+        Ok((child, started)) => {
+            answer(&Answer::Started(started));
+            child
         }
         Err(error) => {
             answer(&Answer::Failed(error.to_string()));
@@ -78,29 +93,38 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes the lock and starts the process. `None` if somebody else has the lock.
-async fn begin(order: &Order) -> io::Result<Option<(File, Child, Started)>> {
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .read(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Takes the lock. `None` if another supervisor or its process has it.
+async fn claim(order: &Order) -> io::Result<Option<File>> {
     DirBuilder::new().recursive(true).mode(0o700).create(&order.dir)?;
-    let open = |path: &std::path::Path| {
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .read(true)
-            .mode(0o600)
-            .open(path)
-    };
     let lock = open(&order.dir.join(files::LOCK))?;
-    let mut tries = 0;
-    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        tries += 1;
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(error.into());
+    for _ in 0..TRIES {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(lock)),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
         }
-        if tries == TRIES {
-            return Ok(None);
+        // With those who only look the lock can be shared; with one who holds it, not.
+        match flock(&lock, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => flock(&lock, FlockOperation::Unlock)?,
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(BETWEEN).await;
     }
+    Ok(None)
+}
+
+/// Starts the process.
+fn begin(order: &Order, lock: &File) -> io::Result<(Child, Started)> {
     for name in [files::STARTED, files::EXIT] {
         match std::fs::remove_file(order.dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -130,7 +154,7 @@ async fn begin(order: &Order) -> io::Result<Option<(File, Child, Started)>> {
         log_offset,
     };
     files::write(&order.dir, files::STARTED, &started)?;
-    Ok(Some((lock, child, started)))
+    Ok((child, started))
 }
 
 /// One line. An agent that is gone reads nothing, and the process runs all the same.

@@ -210,6 +210,7 @@ impl Tart {
 
     pub(super) async fn stop_vm(&self, name: &VmName, grace: Duration) -> Result<(), Error> {
         let text = name.to_string();
+        self.settle(name).await?;
         let Some(Power::Running(process)) = self.power_of(name).await? else {
             return Ok(());
         };
@@ -238,6 +239,15 @@ impl Tart {
             Err(refusal) if process.is_none() => Err(refusal.into_error()),
             _ => Err(Error::Undead(text)),
         }
+    }
+
+    /// A supervisor that just starts holds the lock and has not said yet what it started; it takes a moment.
+    async fn settle(&self, name: &VmName) -> Result<(), Error> {
+        let deadline = tokio::time::Instant::now() + SIGNALLED;
+        while supervise::look(&self.folder(name))? == Seen::Running(None) && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     async fn ends_within(&self, name: &VmName, patience: Duration) -> Result<bool, Error> {

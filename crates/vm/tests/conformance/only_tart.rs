@@ -40,6 +40,8 @@ cases![
     an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host,
     a_missing_tart_is_named,
     a_full_disk_has_a_name,
+    a_start_that_was_dropped_does_not_come_late,
+    a_supervisor_killed_at_any_moment_never_hides_a_process,
     a_vm_survives_the_violent_end_of_its_agent,
     a_supervisor_that_is_told_to_end_stops_its_vm_in_order,
     a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
@@ -535,4 +537,97 @@ async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world: TartWorld
     );
     kill_process(keeper, Signal::TERM).unwrap();
     assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+}
+
+/// Processes of this machine that were started with these words.
+fn started_with(words: &[&str]) -> Vec<u32> {
+    let wanted: Vec<_> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == wanted))
+        .collect()
+}
+
+/// Whatever moment it is killed in, a process that was started is seen to run, and one that was not is not made up.
+async fn a_supervisor_killed_at_any_moment_never_hides_a_process(world: TartWorld) {
+    use russet_vm::supervise::{Order, Seen, look};
+    for round in 0..60_u32 {
+        let seconds = format!("600.{}{round:03}", std::process::id());
+        let dir = world.scratch("supervised").join(round.to_string());
+        let order = Order {
+            dir: dir.clone(),
+            program: "sleep".into(),
+            words: vec![seconds.clone()],
+            environment: std::collections::BTreeMap::new(),
+            log: world.scratch("supervised.log"),
+        };
+        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
+            .args(&world.options.supervisor.words)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = serde_json::to_vec(&order).unwrap();
+        text.extend_from_slice(b"\ngo\n");
+        keeper.stdin.take().unwrap().write_all(&text).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(u64::from(round) * 250)).await;
+        keeper.kill().await.unwrap();
+        let running = until("what is seen agrees with what is", async || {
+            let alive = started_with(&["sleep", &seconds]);
+            match look(&dir).unwrap() {
+                Seen::Running(started) => {
+                    let right = started.is_none_or(|started| alive == [started.process.pid]);
+                    (alive.len() == 1 && right).then_some(alive)
+                }
+                Seen::Never | Seen::Ended(_, None) => alive.is_empty().then_some(alive),
+                Seen::Ended(_, Some(finished)) => panic!("nobody saw {finished:?}"),
+            }
+        })
+        .await;
+        for pid in running {
+            kill(pid);
+            until("it is over", async || {
+                (!matches!(look(&dir).unwrap(), Seen::Running(_))).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// A dropped call's supervisor once waited for the lock, got it when the VM had been stopped, and started the VM again.
+async fn a_start_that_was_dropped_does_not_come_late(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    let order = russet_vm::supervise::Order {
+        dir: world.options.state.join(name.to_string()),
+        program: world.options.program.clone(),
+        words: vec!["run".into(), name.to_string()],
+        environment: std::collections::BTreeMap::new(),
+        log: agent.log(&name),
+    };
+    let launch = || {
+        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
+            .args(&world.options.supervisor.words)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = serde_json::to_vec(&order).unwrap();
+        text.push(b'\n');
+        let mut stdin = keeper.stdin.take().unwrap();
+        async move {
+            let _ = stdin.write_all(&text).await;
+            (keeper, stdin)
+        }
+    };
+    // While the VM runs, another supervisor gives up at once; so it cannot be there when the VM ends.
+    let (mut busy, _still_open) = launch().await;
+    assert!(!busy.wait().await.unwrap().success());
+    agent.stop(&name, Duration::ZERO).await.unwrap();
+    // One whose agent is gone before it said "go" starts nothing.
+    let (mut unwanted, stdin) = launch().await;
+    drop(stdin);
+    assert!(!unwanted.wait().await.unwrap().success());
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+    assert_eq!(world.control.running().unwrap(), Vec::<String>::new());
 }

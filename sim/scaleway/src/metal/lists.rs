@@ -103,7 +103,12 @@ pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
     if let Some(unknown) = offer.filter(|id| catalog.offer(zone, id).is_none()) {
         return Err(Refusal::not_found("offer", unknown.as_str()));
     }
-    let found: Vec<&MetalOs> = catalog.systems.iter().collect();
+    let retired = &world.linux.retired;
+    let found: Vec<&MetalOs> = catalog
+        .systems
+        .iter()
+        .filter(|os| !retired.contains(&os.label))
+        .collect();
     Ok(page.reply("os", &found, |os| os.wire(zone)))
 }
 

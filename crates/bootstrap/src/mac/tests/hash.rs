@@ -1,7 +1,7 @@
 //! What the hash of a fleet depends on.
 
 use super::{artifact, bare, builder, full, plain};
-use crate::mac::{Agent, Firewall, Fleet, Host, LogShipping, Tailnet, desired, plan};
+use crate::mac::{Agent, Firewall, Fleet, Host, LogShipping, Step, Tailnet, desired, plan};
 
 type Change = (&'static str, fn(&mut Fleet));
 
@@ -98,7 +98,7 @@ fn rendered(fleet: &Fleet, host: &Host) -> String {
         .collect()
 }
 
-/// The update once left node_exporter out while the hash had it in: every host counted as up to date and none was. Here the hash is
+/// The update once left `node_exporter` out while the hash had it in: every host counted as up to date and none was. Here the hash is
 /// made of the plan, so what one knows the other does. (incident drift-path-forgets-a-step)
 #[test]
 fn each_field_of_a_fleet_changes_the_hash_and_what_is_done_to_a_host() {
@@ -123,7 +123,7 @@ fn each_field_of_a_fleet_changes_the_hash_and_what_is_done_to_a_host() {
 /// By its type the hash cannot see a host. This is the other half: hosts of every kind run the same steps in the same order.
 #[test]
 fn every_host_of_every_fleet_runs_the_same_steps() {
-    let names = |fleet: &Fleet, host: &Host| plan(fleet, host).iter().map(|step| step.name()).collect::<Vec<_>>();
+    let names = |fleet: &Fleet, host: &Host| plan(fleet, host).iter().map(Step::name).collect::<Vec<_>>();
     let all = names(&full(), &builder());
     assert_eq!(names(&full(), &bare()), all);
     assert_eq!(names(&plain(), &builder()), all);
