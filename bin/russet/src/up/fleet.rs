@@ -406,9 +406,10 @@ mod tests {
     #[test]
     fn cache_nodes_are_a_matter_of_the_chart_only_if_there_are_any() {
         let size = Size { pool: 1, macs: 1 };
-        let without = values(size, None, "s", "a", 1);
+        let way = Way::StandIn { port: 1 };
+        let without = values(size, None, "s", "a", &way);
         assert!(without.get("kuraFleet").is_none());
-        let with = values(size, Some(json!({"kuraFleet": {"enabled": true}})), "s", "a", 1);
+        let with = values(size, Some(json!({"kuraFleet": {"enabled": true}})), "s", "a", &way);
         assert!(with.get("kuraFleet").is_some());
         assert!(with.to_string().contains("--linux-cluster-dns="));
     }
