@@ -25,7 +25,7 @@ const STEPS: [(&str, &str); 7] = [
     ("kernel", "modprobe"),
     ("data", "umount /data"),
     ("private-network", "ip link add"),
-    ("containerd", "apt-get install containerd"),
+    ("containerd", "systemctl restart containerd"),
     ("kubelet-package", "kubelet=1."),
     ("kubelet", "systemctl restart kubelet"),
 ];
