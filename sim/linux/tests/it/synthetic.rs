@@ -105,15 +105,7 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
     join::revoke(&control_plane.client().await.unwrap(), &token).await;
     fleet.apply(row.clone()).await;
     assert_eq!(joined(&fleet, &row).await, CloudInit::Nothing);
-    let boot = nodes
-        .get("cache-1")
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .node_info
-        .unwrap()
-        .boot_id;
+    let boot = boot_of(&nodes).await;
     assert_ne!(
         boot,
         status.node_info.unwrap().boot_id,
@@ -136,10 +128,14 @@ async fn another_emulator_goes_on(dir: &Path, row: &Row, nodes: &Api<Node>, boot
     let fleet = Fleet::synthetic_in(dir).unwrap();
     fleet.apply(row.clone()).await;
     assert_eq!(joined(&fleet, row).await, CloudInit::Nothing);
-    let again = nodes.get("cache-1").await.unwrap().status.unwrap().node_info.unwrap();
-    assert_ne!(again.boot_id, boot, "the Node was told by the next emulator");
+    assert_ne!(boot_of(nodes).await, boot, "the Node was told by the next emulator");
     fleet.remove(&row.server_id).await;
     assert!(kept().is_empty(), "a server that was given up leaves no key");
+}
+
+async fn boot_of(nodes: &Api<Node>) -> String {
+    let status = nodes.get("cache-1").await.unwrap().status.unwrap();
+    status.node_info.unwrap().boot_id
 }
 
 async fn joined(fleet: &Fleet, row: &Row) -> CloudInit {
