@@ -68,7 +68,8 @@ async fn killed_with_its_port_lost(sandbox: &Sandbox) -> String {
     let file = sandbox.layout().cluster().join("ports.json");
     let mut ports: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    ports["kube-apiserver"] = free.local_addr().unwrap().port().into();
+    let all = ports.as_object_mut().unwrap();
+    all.insert("kube-apiserver".to_owned(), free.local_addr().unwrap().port().into());
     std::fs::write(&file, ports.to_string()).unwrap();
     server_of(&status)
 }
@@ -258,7 +259,7 @@ impl Traces {
             name.starts_with("russet-") && tags.iter().any(|tag| name.ends_with(tag))
         };
         Self {
-            interface: Path::new("/sys/class/net").join(format!("rst{}", record["index"])),
+            interface: Path::new("/sys/class/net").join(format!("rst{}", record.get("index").unwrap())),
             cgroups: cgroups().into_iter().filter(ours).collect(),
             disks: disks.collect(),
             dir,

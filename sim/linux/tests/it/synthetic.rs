@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -104,37 +105,37 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
     join::revoke(&control_plane.client().await.unwrap(), &token).await;
     fleet.apply(row.clone()).await;
     assert_eq!(joined(&fleet, &row).await, CloudInit::Nothing);
-    let boot = nodes
-        .get("cache-1")
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .node_info
-        .unwrap()
-        .boot_id;
+    let boot = boot_of(&nodes).await;
     assert_ne!(
         boot,
         status.node_info.unwrap().boot_id,
         "the Node was told of the reboot"
     );
 
-    // Nor is it forgotten with the emulator: the next one goes on from a note, which nobody else may read.
     drop(fleet);
-    let notes = || -> Vec<std::fs::DirEntry> {
-        let folder = std::fs::read_dir(dir.path().join("synthetic")).unwrap();
+    row.boots += 1;
+    another_emulator_goes_on(dir.path(), &row, &nodes, &boot).await;
+    supervisor.shutdown().await;
+}
+
+/// A Node is not forgotten with its emulator: the next one goes on from a note, which nobody else may read.
+async fn another_emulator_goes_on(dir: &Path, row: &Row, nodes: &Api<Node>, boot: &str) {
+    let kept = || -> Vec<std::fs::DirEntry> {
+        let folder = std::fs::read_dir(dir.join("synthetic")).unwrap();
         folder.map(Result::unwrap).collect()
     };
-    assert_eq!(notes()[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let fleet = Fleet::synthetic_in(dir.path()).unwrap();
-    row.boots += 1;
+    assert_eq!(kept()[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let fleet = Fleet::synthetic_in(dir).unwrap();
     fleet.apply(row.clone()).await;
-    assert_eq!(joined(&fleet, &row).await, CloudInit::Nothing);
-    let again = nodes.get("cache-1").await.unwrap().status.unwrap().node_info.unwrap();
-    assert_ne!(again.boot_id, boot, "the Node was told by the next emulator");
+    assert_eq!(joined(&fleet, row).await, CloudInit::Nothing);
+    assert_ne!(boot_of(nodes).await, boot, "the Node was told by the next emulator");
     fleet.remove(&row.server_id).await;
-    assert!(notes().is_empty(), "a server that was given up leaves no key");
-    supervisor.shutdown().await;
+    assert!(kept().is_empty(), "a server that was given up leaves no key");
+}
+
+async fn boot_of(nodes: &Api<Node>) -> String {
+    let status = nodes.get("cache-1").await.unwrap().status.unwrap();
+    status.node_info.unwrap().boot_id
 }
 
 async fn joined(fleet: &Fleet, row: &Row) -> CloudInit {
