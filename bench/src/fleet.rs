@@ -5,12 +5,14 @@
 //! production, and the provider polls as seldom as it does there; only its own limit of calls is raised, since no Scaleway is at the
 //! other end, with the workers that go with it, and its wait for other clusters is left out, since there are none.
 
-mod count;
+pub(crate) mod count;
 mod report;
-mod writes;
+pub(crate) mod table;
+pub(crate) mod wait;
+pub(crate) mod writes;
 
 use crate::machine::Machine;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use count::{Count, Stage};
 use report::Report;
@@ -20,13 +22,14 @@ use russet_sim_scaleway::Factor;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
+use table::Head;
+use wait::{Wait, settle};
 use writes::Writes;
 
 const NAME: &str = "macos";
 /// Hosts on a page of Scaleway's.
 const PAGE: usize = 100;
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const TELL_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -66,10 +69,7 @@ pub(crate) struct Options {
 impl Options {
     /// The command that makes the same figures.
     fn command(&self) -> String {
-        let mut words = vec![format!(
-            "target/release/russet-bench fleet --machines {}",
-            self.machines
-        )];
+        let mut words = vec![format!("fleet --machines {}", self.machines)];
         if self.spare > 0 {
             words.push(format!("--spare {}", self.spare));
         }
@@ -84,10 +84,7 @@ impl Options {
         if self.down {
             words.push("--down".to_owned());
         }
-        format!(
-            "cargo build --release -p russet-bench -p russet-capi-provider\n{}",
-            words.join(" ")
-        )
+        command(&words)
     }
 }
 
@@ -113,8 +110,18 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     say(&format!("{} Machines", options.machines));
     let start = Count::take(&fleet, &mut writes)?;
     yard.deployment(NAME, NAME, options.machines).await?;
-    let wait = Wait::new(&yard, &mut writes, patience);
-    wait.until(u64::from(options.machines), "available", available).await?;
+    let free = ("minis free", || free(&yard));
+    Wait {
+        fleet: &fleet,
+        writes: &mut writes,
+        patience,
+    }
+    .until(
+        (u64::from(options.machines), "available"),
+        || available(&yard, NAME),
+        free,
+    )
+    .await?;
     let up = Stage::between(&start, &Count::take(&fleet, &mut writes)?);
 
     say("waiting for the provider to come to rest");
@@ -131,18 +138,25 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
         let before = Count::take(&fleet, &mut writes)?;
         yard.scale(NAME, 0).await?;
         let minis = u64::from(options.machines + options.spare);
-        let wait = Wait::new(&yard, &mut writes, patience);
-        wait.until(minis, "minis in the pool", pooled).await?;
-        let wait = Wait::new(&yard, &mut writes, patience);
-        wait.until(0, "machines left", left).await?;
+        let pooled = async || Ok(self::free(&yard));
+        Wait {
+            fleet: &fleet,
+            writes: &mut writes,
+            patience,
+        }
+        .until((minis, "minis in the pool"), pooled, free)
+        .await?;
+        Wait {
+            fleet: &fleet,
+            writes: &mut writes,
+            patience,
+        }
+        .until((0, "machines left"), || left(&yard), free)
+        .await?;
         down = Some(Stage::between(&before, &Count::take(&fleet, &mut writes)?));
     }
     let report = Report {
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-        command: options.command(),
-        machine: Machine::this(),
-        load: (load, self::load()),
-        versions: versions(),
+        head: head(options.command(), load),
         machines: options.machines,
         spare: options.spare,
         up,
@@ -153,6 +167,30 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     Ok(report.markdown())
 }
 
+/// The command that makes the same figures with programs of the same make: the provider is the one beside this program.
+pub(crate) fn command(words: &[String]) -> String {
+    let (flag, folder) = if cfg!(debug_assertions) {
+        ("", "debug")
+    } else {
+        ("--release ", "release")
+    };
+    format!(
+        "cargo build {flag}-p russet-bench -p russet-capi-provider\ntarget/{folder}/russet-bench {}",
+        words.join(" ")
+    )
+}
+
+/// What stands above figures that were made until now.
+pub(crate) fn head(command: String, load_before: f64) -> Head {
+    Head {
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+        command,
+        machine: Machine::this(),
+        load: (load_before, load()),
+        versions: versions(),
+    }
+}
+
 fn versions() -> Vec<(String, String)> {
     let manifest = Manifest::embedded();
     let parts = ["kube-apiserver", "etcd", "capi-core"].into_iter().filter_map(|tool| {
@@ -161,54 +199,6 @@ fn versions() -> Vec<(String, String)> {
     });
     let ours = ("capi-provider".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     std::iter::once(ours).chain(parts).collect()
-}
-
-/// Waits for a number to be reached, and goes on waiting as long as it moves.
-struct Wait<'a, 'f> {
-    yard: &'a Yard<'f>,
-    writes: &'a mut Writes,
-    patience: Duration,
-}
-
-impl<'a, 'f> Wait<'a, 'f> {
-    fn new(yard: &'a Yard<'f>, writes: &'a mut Writes, patience: Duration) -> Self {
-        Self { yard, writes, patience }
-    }
-
-    async fn until(self, wanted: u64, what: &str, look: impl AsyncFn(&Yard<'_>) -> Result<u64>) -> Result<()> {
-        let began = Instant::now();
-        let (mut last, mut moved) = ((0, 0), Instant::now());
-        let mut told = Instant::now();
-        loop {
-            // An API server under load may be late with an answer; that alone is no reason to give up. Core counts what is
-            // available only when it has made all Machines, which takes minutes, so the minis are looked at too.
-            let seen = look(self.yard).await;
-            if seen.as_ref().is_ok_and(|now| *now == wanted) {
-                return Ok(());
-            }
-            let free = free(self.yard);
-            let now = (seen.as_ref().map_or(last.0, |now| *now), free);
-            if last != now {
-                (last, moved) = (now, Instant::now());
-            }
-            let shown = now.0;
-            if moved.elapsed() > self.patience {
-                let seconds = self.patience.as_secs();
-                let cause = seen.err().map(|error| format!(": {error:#}")).unwrap_or_default();
-                bail!("{shown} of {wanted} {what}, {free} minis free, and nothing moved for {seconds} s{cause}");
-            }
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
-                let count = Count::take(self.yard.fleet, self.writes)?;
-                say(&format!(
-                    "{:5.0} s: {shown} of {wanted} {what}, {free} minis free; provider: {}",
-                    began.elapsed().as_secs_f64(),
-                    count.sentence()
-                ));
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    }
 }
 
 /// Waits for a list that was asked for after now: minis that were made since the last one are strange to the provider, and in earnest
@@ -227,9 +217,9 @@ async fn polled(fleet: &Fleet, patience: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Replicas that are available.
-async fn available(yard: &Yard<'_>) -> Result<u64> {
-    let object = yard.deployments().get(NAME).await?;
+/// Replicas of a MachineDeployment that are available.
+pub(crate) async fn available(yard: &Yard<'_>, deployment: &str) -> Result<u64> {
+    let object = yard.deployments().get(deployment).await?;
     let number = |pointer: &str| object.data.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     Ok(number("/status/availableReplicas"))
 }
@@ -241,43 +231,23 @@ fn free(yard: &Yard<'_>) -> u64 {
     count.try_into().unwrap_or(u64::MAX)
 }
 
-async fn pooled(yard: &Yard<'_>) -> Result<u64> {
-    Ok(free(yard))
-}
-
 async fn left(yard: &Yard<'_>) -> Result<u64> {
     Ok(u64::try_from(yard.all_macs().await?.len())?)
 }
 
-/// Waits until the provider has written nothing for a while.
-async fn settle(fleet: &Fleet, writes: &mut Writes) -> Result<()> {
-    let mut last = Count::take(fleet, writes)?.provider_writes();
-    for _ in 0..30 {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        let now = Count::take(fleet, writes)?.provider_writes();
-        if now == last {
-            return Ok(());
-        }
-        say(&format!("{} writes in 20 s", now - last));
-        last = now;
-    }
-    say("the provider still writes after ten minutes; measuring all the same");
-    Ok(())
-}
-
 /// The most memory the provider ever had, in KiB.
-fn peak(fleet: &Fleet) -> Option<u64> {
+pub(crate) fn peak(fleet: &Fleet) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", fleet.provider_pid()?)).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
     first.unwrap_or(0.0)
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -3,6 +3,8 @@
 #[cfg(target_os = "linux")]
 mod cache;
 mod fleet;
+#[cfg(target_os = "linux")]
+mod linux;
 mod machine;
 mod report;
 mod up;
@@ -25,6 +27,9 @@ enum Command {
     Up(up::Options),
     /// Macs on a real API server and Cluster API core: what the provider costs per Machine, and at rest
     Fleet(fleet::Options),
+    /// Instances and Elastic Metal servers in the same place: what they cost up, at rest and down
+    #[cfg(target_os = "linux")]
+    Linux(linux::Options),
     /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
     #[cfg(target_os = "linux")]
     Cache(Box<cache::Options>),
@@ -43,15 +48,18 @@ fn up(options: &up::Options) -> anyhow::Result<String> {
     runtime.block_on(up::measure(options))
 }
 
-fn fleet(options: &fleet::Options) -> anyhow::Result<String> {
+/// Emulated machines live in this process, so it may use all cores.
+fn with_machines(measured: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(fleet::measure(options))
+    runtime.block_on(measured)
 }
 
 fn main() -> ExitCode {
     let measured = match Cli::parse().command {
         Command::Up(options) => up(&options),
-        Command::Fleet(options) => fleet(&options),
+        Command::Fleet(options) => with_machines(fleet::measure(&options)),
+        #[cfg(target_os = "linux")]
+        Command::Linux(options) => with_machines(linux::measure(&options)),
         #[cfg(target_os = "linux")]
         Command::Cache(options) => cache::measure(&options),
         #[cfg(target_os = "linux")]

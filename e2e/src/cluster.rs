@@ -29,6 +29,8 @@ pub struct Extras {
     pub cluster_api_in_earnest: bool,
     /// A real Linux node in namespaces of its own; needs root. Turns on the controller manager and the scheduler.
     pub linux_node: bool,
+    /// The network of nodes with the control plane on it, for nodes that others bring; needs root. Turns on what a node needs.
+    pub node_network: bool,
 }
 
 impl Extras {
@@ -39,14 +41,19 @@ impl Extras {
         cluster_api: false,
         cluster_api_in_earnest: false,
         linux_node: false,
+        node_network: false,
     };
+
+    fn has_nodes(self) -> bool {
+        self.linux_node || self.node_network
+    }
 
     fn tools(self) -> Vec<&'static str> {
         let mut tools = vec!["etcd", "kube-apiserver"];
-        if self.controller_manager || self.linux_node {
+        if self.controller_manager || self.has_nodes() {
             tools.push("kube-controller-manager");
         }
-        if self.scheduler || self.linux_node {
+        if self.scheduler || self.has_nodes() {
             tools.push("kube-scheduler");
         }
         if self.cluster_api {
@@ -84,7 +91,7 @@ impl TestCluster {
         let dir = RunDir::create().await?;
         let tools = tools(&extras.tools()).await?;
         let supervisor = Supervisor::new(dir.path());
-        let network = if extras.linux_node {
+        let network = if extras.has_nodes() {
             Some(node::Network::create(dir.path()).await?)
         } else {
             None
@@ -119,11 +126,11 @@ impl TestCluster {
             .await?;
         }
         let node = match &network {
-            Some(network) => {
+            Some(network) if extras.linux_node => {
                 let options = node::Options::new("node-1", network);
                 Some(node::LinuxNode::start(&tools, &supervisor, &control_plane, options).await?)
             }
-            None => None,
+            _ => None,
         };
         Ok(Self {
             node,

@@ -25,7 +25,8 @@ use russet_api::ScalewayAppleSiliconMachine;
 use russet_cluster::process::{Probe, Restart, Spec};
 use russet_sim_mac::Fleet as Macs;
 use russet_sim_scaleway::{
-    DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Id, Minis, Options as SimOptions, Sim,
+    BoxFactory, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Id, Minis, NoBoxes,
+    Options as SimOptions, Settings, Sim,
 };
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +47,13 @@ pub const CORE: &str = "cluster.x-k8s.io";
 /// What the emulated Nodes report, and so what Machines must want.
 pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
+/// Our kinds of machines.
+const KINDS: [&str; 3] = [
+    "ScalewayAppleSiliconMachine",
+    "ScalewayElasticMetalMachine",
+    "ScalewayInstanceMachine",
+];
+
 /// How many emulated seconds pass in one.
 pub const FACTOR: f64 = 600.0;
 
@@ -56,15 +64,20 @@ pub fn clock() -> Result<Factor> {
 
 /// The program of the provider: beside the one that runs, or one folder up, where tests have theirs.
 pub fn provider_program() -> Result<PathBuf> {
+    program(PROVIDER, "russet-capi-provider")
+}
+
+/// One of our programs: beside the one that runs, or one folder up, where tests have theirs.
+pub(crate) fn program(name: &str, package: &str) -> Result<PathBuf> {
     let ours = std::env::current_exe().context("failed to find the running program")?;
     ours.ancestors()
         .skip(1)
         .take(2)
-        .map(|folder| folder.join("capi-provider"))
+        .map(|folder| folder.join(name))
         .find(|path| path.is_file())
-        .context(
-            "there is no capi-provider beside this program; make it with `cargo build --package russet-capi-provider`",
-        )
+        .with_context(|| {
+            format!("there is no {name} beside this program; make it with `cargo build --package {package}`")
+        })
 }
 
 /// How a fleet runs.
@@ -141,17 +154,33 @@ impl Fleet {
 
     /// The same, run as the caller likes.
     pub async fn start_in(manner: Manner, args: &[&str]) -> Result<Self> {
-        let mut fleet = Self::without_provider_in(manner).await?;
-        remote_account(&fleet.cluster).await?;
+        Self::without_provider_in(manner).await?.with_provider(args).await
+    }
+
+    /// One around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
+    pub async fn start_around(
+        cluster: TestCluster,
+        manner: Manner,
+        settings: Settings,
+        boxes: impl BoxFactory,
+        args: &[&str],
+    ) -> Result<Self> {
+        let fleet = Self::around(cluster, manner, settings, boxes).await?;
+        fleet.with_provider(args).await
+    }
+
+    /// Starts the provider, which may do everything.
+    async fn with_provider(mut self, args: &[&str]) -> Result<Self> {
+        remote_account(&self.cluster).await?;
         let granted = {
-            let sandbox = fleet.cluster.sandbox("provider").await?;
+            let sandbox = self.cluster.sandbox("provider").await?;
             let all = rule("*", &["*"], &["*"]);
             sandbox.identity(PROVIDER).everywhere(vec![all]).grant().await?
         };
-        fleet.provider_user = granted.username;
+        self.provider_user = granted.username;
         let args: Vec<&str> = [&["--leader-elect=false"], args].concat();
-        fleet.start_provider(&granted.kubeconfig, &args).await?;
-        Ok(fleet)
+        self.start_provider(&granted.kubeconfig, &args).await?;
+        Ok(self)
     }
 
     /// One whose provider is still to be started, under rights of the caller's choice; nobody is granted anything yet.
@@ -167,13 +196,24 @@ impl Fleet {
             ..Extras::default()
         })
         .await?;
+        Self::around(cluster, manner, Settings::default(), NoBoxes).await
+    }
+
+    /// One around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
+    pub(crate) async fn around(
+        cluster: TestCluster,
+        manner: Manner,
+        settings: Settings,
+        boxes: impl BoxFactory,
+    ) -> Result<Self> {
         crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
         let macs = Macs::new(russet_sim_mac::Options::default()).await?;
         let options = SimOptions {
             clock_factor: clock()?,
+            settings,
             ..SimOptions::default()
         };
-        let sim = Sim::start_with(options, macs.clone()).await?;
+        let sim = Sim::start_with_boxes(options, macs.clone(), boxes).await?;
         let ports = russet_cluster::ports::Ports::pick(cluster.dir(), Ipv4Addr::LOCALHOST, &["health", "metrics"])?;
         Ok(Self {
             sim,
@@ -483,7 +523,6 @@ impl Yard<'_> {
     /// The same, for what takes longer.
     pub async fn available_within(&self, deployment: &str, replicas: u32, patience: Duration) -> Result<()> {
         let api = self.deployments();
-        let all_macs = self.macs();
         let what = format!("MachineDeployment {deployment} to have {replicas} available replicas");
         wait::until(&what, patience, || async {
             let object = api.get(deployment).await?;
@@ -495,8 +534,16 @@ impl Yard<'_> {
             if whole {
                 return Ok(Look::Done(()));
             }
-            let macs = all_macs.list(&ListParams::default()).await?;
-            let said: Vec<Value> = macs.items.iter().map(|mac| json!(mac.status)).collect();
+            let mut said = Vec::new();
+            for kind in KINDS {
+                let machines = self.api(INFRA, "v1alpha1", kind).list(&ListParams::default()).await?;
+                said.extend(
+                    machines
+                        .items
+                        .into_iter()
+                        .filter_map(|machine| machine.data.get("status").cloned()),
+                );
+            }
             Ok(Look::NotYet(format!(
                 "{} {}",
                 json!(object.data.get("status")),

@@ -11,12 +11,14 @@
 //! or `kill -9` of a test leaves nothing running. Folders of dead runs are removed by the next one.
 
 pub mod audit;
+pub mod chart;
 pub mod cluster;
 pub mod conformance;
 pub mod crds;
 pub mod fleet;
 pub mod identity;
 pub mod kura;
+pub mod linux;
 pub mod sandbox;
 pub mod scenarios;
 pub mod wait;

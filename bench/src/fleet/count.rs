@@ -26,8 +26,11 @@ pub(crate) struct Calls {
     pub(crate) shared: Counts,
 }
 
+/// Parameters by which a list is one Machine's.
+const NARROWING: [&str; 3] = ["tags", "server_id", "resource_id"];
+
 impl Calls {
-    fn add(&mut self, method: &str, path: &str) {
+    fn add(&mut self, method: &str, path: &str, query: &str) {
         let is_id = |part: &str| part.len() == 36 && part.bytes().filter(|byte| *byte == b'-').count() == 4;
         let parts: Vec<&str> = path.split('/').collect();
         let last = parts.last().copied().unwrap_or_default();
@@ -40,7 +43,17 @@ impl Calls {
             }
             _ => format!("{method} {last}"),
         };
-        let kind = if parts.iter().any(|part| is_id(part)) {
+        // A list for one Machine is no list that all share, and neither is an order.
+        let narrowed = query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(name, _)| NARROWING.contains(name));
+        let what = match narrowed {
+            Some((name, _)) => format!("{what}?{name}"),
+            None => what,
+        };
+        let orders = method == "POST" && last == "servers";
+        let kind = if orders || narrowed.is_some() || parts.iter().any(|part| is_id(part)) {
             &mut self.own
         } else {
             &mut self.shared
@@ -62,7 +75,7 @@ impl Count {
         let usage = process::usage(pid).context("the provider's use could not be read")?;
         let mut calls = Calls::default();
         for entry in fleet.sim.handle().journal() {
-            calls.add(&entry.method, &entry.path);
+            calls.add(&entry.method, &entry.path, &entry.query);
         }
         Ok(Self {
             at: Instant::now(),
@@ -156,16 +169,21 @@ mod tests {
         let id = "2d9c0b1e-1111-4222-8333-444455556666";
         let base = "/apple-silicon/v1alpha1/zones/fr-par-1/servers";
         let mut calls = Calls::default();
-        calls.add("GET", base);
-        calls.add("GET", "/apple-silicon/v1alpha1/zones/fr-par-1/os");
-        calls.add("GET", &format!("{base}/{id}"));
-        calls.add("PATCH", &format!("{base}/{id}"));
-        calls.add("POST", &format!("{base}/{id}/reinstall"));
+        let project = format!("project_id={id}&page=1");
+        calls.add("GET", base, &project);
+        calls.add("GET", "/apple-silicon/v1alpha1/zones/fr-par-1/os", "");
+        calls.add("GET", &format!("{base}/{id}"), "");
+        calls.add("PATCH", &format!("{base}/{id}"), "");
+        calls.add("POST", &format!("{base}/{id}/reinstall"), "");
+        calls.add("POST", base, "");
+        calls.add("GET", base, &format!("{project}&tags=machine%3D1"));
         assert_eq!(calls.shared, counts(&[("GET servers", 1), ("GET os", 1)]));
         let own = [
             ("GET servers/{id}", 1),
             ("PATCH servers/{id}", 1),
             ("POST reinstall", 1),
+            ("POST servers", 1),
+            ("GET servers?tags", 1),
         ];
         assert_eq!(calls.own, counts(&own));
     }

@@ -7,6 +7,7 @@ mod adapters;
 mod args;
 mod pool;
 mod services;
+mod ssh;
 mod stand_in;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,9 @@ use crate::claims::Holder;
 pub use args::{BootstrapArgs, HostBootstrap};
 pub(crate) use pool::note_step;
 pub use pool::{Pool, Seat, Work};
-pub use services::{Egress, FleetKeys, Identities, LoginKey, Problem, RunnerTokens, Services};
+pub use services::{Egress, FleetKeys, Identities, LoginKey, Networks, Problem, RunnerTokens, Services, TailnetKeys};
+pub(crate) use ssh::LOGIN_STEP;
+pub use ssh::{BadHostFlag, Recipe, Ssh};
 pub use stand_in::StandIn;
 
 /// What the configuration of a host depends on.
@@ -100,6 +103,10 @@ pub struct Job {
     pub taints: Vec<Taint>,
     /// What the Node joins with.
     pub join_kubeconfig: Option<Secret<String>>,
+    /// What the host joins the tailnet with.
+    pub tailnet_key: Option<Secret<String>>,
+    /// VLAN of the private network of caches.
+    pub vlan: Option<u16>,
     /// The GitHub runner of the host.
     pub runner: Option<(GhActionsRunner, Secret<String>)>,
     /// What its configuration depends on.

@@ -102,7 +102,8 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub inventory_interval: Duration,
 
-    /// No host is taken once the hosts in use cost more than this many euros per hour; 0 for no cap.
+    /// No Mac is taken and no Linux server ordered or taken once those in use, of all kinds together, cost more than this many euros
+    /// per hour; 0 for no cap. Volumes and addresses do not count.
     #[arg(long, value_name = "EUROS", env = "CAPI_MAX_HOURLY_SPEND", default_value_t = 0.0)]
     pub max_hourly_spend: f64,
 

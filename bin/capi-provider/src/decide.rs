@@ -20,6 +20,7 @@ use crate::journal::{Journal, Work};
 use crate::names::is_pooled;
 use crate::rules::Rules;
 use crate::situation::{Situation, SpecProblem};
+use crate::waiting::Turn;
 
 /// A machine as its object and the objects around it show it.
 #[derive(Clone, Debug)]
@@ -196,12 +197,8 @@ impl Decision {
 
 /// Decides about one machine.
 pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
-    let standing = &machine.standing;
-    if standing.paused {
-        return Decision::Rest(Situation::Paused);
-    }
-    if standing.deleting && !standing.finalizer {
-        return Decision::Rest(Situation::Gone);
+    if let Some(waiting) = machine.standing.is_held() {
+        return Decision::Rest(Situation::Waiting(waiting));
     }
     if let Some(journal) = &machine.journal {
         if let Some(until) = journal.in_flight_until(seen.rules.flight, seen.now) {
@@ -215,27 +212,15 @@ pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
     if let Some(drop) = drop_void_claim(machine, seen) {
         return drop;
     }
-    if standing.deleting && standing.moved_away {
-        return release::finish(machine, seen);
-    }
-    if standing.deleting {
-        return release::delete(machine, seen);
-    }
-    if !standing.owned {
-        return Decision::Rest(Situation::WaitingForOwner);
-    }
-    if !standing.finalizer {
-        return Decision::Act(Action::AddFinalizer);
-    }
-    if !standing.cluster_ready {
-        return Decision::Rest(Situation::WaitingForCluster);
-    }
-    if !standing.bootstrap_data {
-        return Decision::Rest(Situation::WaitingForBootstrapData);
-    }
-    match &machine.server {
-        Some(server) => keep::keep(machine, server, seen),
-        None => adopt::begin(machine, seen),
+    match machine.standing.turn() {
+        Err(waiting) => Decision::Rest(Situation::Waiting(waiting)),
+        Ok(Turn::Finish) => release::finish(machine, seen),
+        Ok(Turn::Delete) => release::delete(machine, seen),
+        Ok(Turn::Protect) => Decision::Act(Action::AddFinalizer),
+        Ok(Turn::Serve) => match &machine.server {
+            Some(server) => keep::keep(machine, server, seen),
+            None => adopt::begin(machine, seen),
+        },
     }
 }
 

@@ -10,6 +10,10 @@
 //! The order and the checks are the same in production and in the tests, because both drive this. It does no I/O itself:
 //! ask what to do, do it, tell what happened. Dropping a flight anywhere is a crash, and safe.
 
+mod crew;
+
+pub(crate) use crew::{Crew, fly};
+
 use jiff::Timestamp;
 use russet_api::values::ServerId;
 use russet_scaleway::apple_silicon::ServerStatus;

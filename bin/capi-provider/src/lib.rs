@@ -59,6 +59,7 @@ pub mod names;
 pub mod orphan_report;
 pub mod orphans;
 mod pages;
+pub mod private_network;
 pub mod provider;
 pub mod reclaim;
 pub mod registry;
@@ -67,5 +68,8 @@ pub mod rules;
 pub mod runner_token;
 pub mod situation;
 pub mod spend;
+pub mod surroundings;
+pub mod tailnet_key;
+pub mod waiting;
 
 pub use decide::{Action, Decision, Machine, Need, Seen, decide};

@@ -31,7 +31,6 @@ use std::sync::{Arc, Mutex};
 
 use kube::Client;
 use kube::runtime::events::Recorder;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::labels::cluster_api::WATCH_FILTER;
@@ -40,17 +39,18 @@ use russet_controller::runner::{Environment, Runner};
 use russet_controller::{Cache, Component, Manager};
 
 use crate::bootstrap::{Bootstrapper, Pool, Services};
-use crate::capi;
 use crate::claims_store::ClaimStore;
 use crate::inventory::Inventories;
 use crate::metrics::ProviderMetrics;
-use crate::registry::{Key, Registry};
+use crate::registry::Registry;
 use crate::rules::Rules;
-use crate::spend::Budget;
+use crate::spend::{Budget, MacTally};
+use crate::surroundings::Surroundings;
 
 use credentials::Secrets;
 pub use error::Error;
 use memory::Memory;
+pub(crate) use status::ready;
 pub(crate) use view::key_group;
 
 /// The kind, under a name that fits in a line.
@@ -97,6 +97,8 @@ pub struct Parts {
     pub default_pool: Option<PoolPrefix>,
     /// What hosts may cost.
     pub budget: Budget,
+    /// What the hosts in use cost.
+    pub tally: Arc<MacTally>,
     /// Whether anything is written.
     pub effects: Effects,
     /// Only machines with this value of the watch-filter label.
@@ -119,9 +121,7 @@ struct Context {
     client: Client,
     secrets: Secrets,
     recorder: Recorder,
-    machines: Cache<capi::Machine>,
-    clusters: Cache<capi::Cluster>,
-    nodes: Cache<capi::Node>,
+    surroundings: Surroundings,
     /// All of ours, for plans that are made for a fleet as a whole.
     fleet: Cache<Mac>,
     /// Held while a plan is made and what it says is begun.
@@ -148,23 +148,8 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         environment,
         &selection(parts.watch_filter.as_deref()),
     );
-    let machines = runner.watches(&watcher::Config::default(), ours);
-    let registry = parts.registry.clone();
-    let clusters = runner.watches(&watcher::Config::default(), move |cluster: &capi::Cluster| {
-        let meta = &cluster.metadata;
-        let found = registry.of_cluster(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        );
-        found.iter().map(reference).collect()
-    });
-    let registry = parts.registry.clone();
-    let nodes = runner.watches_cluster(&watcher::Config::default(), move |node: &capi::Node| {
-        let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
-        found.iter().map(reference).collect()
-    });
+    let surroundings = Surroundings::watch(&mut runner, &parts.registry);
     let fleet = runner.watches(&selection(parts.watch_filter.as_deref()), |_: &Mac| Vec::new());
-    parts.registry.connect(runner.handle());
     let inventories = parts.inventories.clone();
     parts.claims.when_freed(move || inventories.wake_waiting());
     let client = manager.client();
@@ -172,29 +157,11 @@ pub fn component(manager: &Manager, parts: Parts) -> Component {
         recorder: Recorder::new(client.clone(), MANAGER.to_owned().into()),
         secrets: Secrets(client.clone()),
         client,
-        machines,
-        clusters,
-        nodes,
+        surroundings,
         fleet,
         planning: Mutex::default(),
         memory: Memory::default(),
         parts,
     };
     Component::controller(runner, Arc::new(context), reconcile::reconcile)
-}
-
-/// The object of ours behind a Machine.
-fn ours(machine: &capi::Machine) -> Vec<ObjectRef<Mac>> {
-    let infrastructure = &machine.spec.infrastructure_ref;
-    if infrastructure.kind != "ScalewayAppleSiliconMachine" {
-        return Vec::new();
-    }
-    vec![reference(&Key {
-        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
-        name: infrastructure.name.clone(),
-    })]
-}
-
-fn reference(key: &Key) -> ObjectRef<Mac> {
-    ObjectRef::new(&key.name).within(&key.namespace)
 }

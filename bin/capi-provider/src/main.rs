@@ -39,6 +39,7 @@ async fn main() -> ExitCode {
         cluster,
         egress,
         github,
+        host,
     };
     launch(ABOUT, common, &shown, move |manager| {
         for Ignored(flag) in &ignored {
@@ -50,7 +51,7 @@ async fn main() -> ExitCode {
         }
         let outside = Outside {
             scaleway: config::scaleway(&settings)?,
-            bootstrapper: provider::bootstrapper(&settings)?,
+            bootstrapper: provider::bootstrapper(&settings, &companions.host)?,
             services: Services::default(),
             linux_hosts: None,
         };

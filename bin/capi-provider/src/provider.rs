@@ -1,17 +1,19 @@
 //! The composition: from settings to the components of a process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use russet_api::groups::LEASE_CAPI_PROVIDER;
+use russet_bootstrap::mac::Patience;
 use russet_controller::{About, Component, Manager};
 use russet_scaleway::{Client, Config, Context};
 use tracing::warn;
 
-use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Services, StandIn};
+use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Recipe, Services, Ssh, StandIn};
 use crate::claims_store::ClaimStore;
 use crate::cluster::{self, ClusterArgs};
-use crate::config::Settings;
+use crate::config::{HostArgs, Settings};
 use crate::egress::{Egress, EgressArgs};
 use crate::fleet_key::FleetKeys;
 use crate::identity::{self, Identities, IdentityArgs, Requests, ServingNames};
@@ -21,10 +23,12 @@ use crate::linux;
 use crate::machine::{self, Effects, Parts};
 use crate::metrics::ProviderMetrics;
 use crate::orphan_report::Report;
+use crate::private_network::PrivateNetwork;
 use crate::reclaim::Reclaimer;
 use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
-use crate::spend::Budget;
+use crate::spend::{Budget, MacTally};
+use crate::tailnet_key::TailnetKeys;
 
 /// What the process is.
 pub const ABOUT: About = About {
@@ -54,8 +58,17 @@ impl std::fmt::Debug for Outside {
 }
 
 /// Who sets up hosts, as the flags say.
-pub fn bootstrapper(settings: &Settings) -> anyhow::Result<Arc<dyn Bootstrapper>> {
+pub fn bootstrapper(settings: &Settings, host: &HostArgs) -> anyhow::Result<Arc<dyn Bootstrapper>> {
     Ok(match settings.bootstrap.host_bootstrap {
+        HostBootstrap::Ssh => {
+            let recipe = Recipe::new(host.clone()).context("failed to prepare what is put on hosts")?;
+            let settle = settings.bootstrap.host_settle_time;
+            let patience = Patience {
+                settle,
+                pause: (settle / 5).clamp(Duration::from_millis(100), Duration::from_secs(1)),
+            };
+            Arc::new(Ssh::new(recipe, settings.bootstrap.host_ssh_port).patience(patience))
+        }
         HostBootstrap::StandIn => {
             let stand_in = StandIn::new(settings.bootstrap.stand_in_port);
             Arc::new(stand_in.context("failed to set up the client of emulated Macs")?)
@@ -74,6 +87,8 @@ pub struct Companions {
     pub egress: EgressArgs,
     /// Where runner tokens come from.
     pub github: RunnerTokenArgs,
+    /// What is put on hosts.
+    pub host: HostArgs,
 }
 
 impl Companions {
@@ -103,6 +118,10 @@ impl Companions {
             identities: Some(Arc::new(identities)),
             egress: egress.map(|egress| Arc::new(egress) as _),
             runners: Some(Arc::new(runners)),
+            tailnet: TailnetKeys::new(manager.client(), namespace, &self.host.tailscale_auth_key_secret_name)
+                .map(|keys| Arc::new(keys) as _),
+            networks: PrivateNetwork::new(scaleway.clone(), &self.host.vm_cache_pn_name)
+                .map(|network| Arc::new(network) as _),
         };
         Ok((services, requests))
     }
@@ -174,6 +193,7 @@ fn build(
         Some(companions) => companions.services(manager, settings, &scaleway)?,
         None => (services, Requests::default()),
     };
+    let budget = Budget::new(settings.spend_cap);
     let linux = linux::provider::components(
         manager,
         settings,
@@ -182,13 +202,14 @@ fn build(
             call_timeout: config.attempt_timeout,
             services: services.clone(),
             metrics: &metrics,
+            budget: budget.clone(),
             hosts: linux_hosts,
         },
     );
     let registry = Registry::default();
-    let budget = Budget::new(settings.spend_cap);
     let inventories = Inventories::new(scaleway.clone(), registry.clone(), metrics.clone(), budget.clone());
     let claims = ClaimStore::new(manager.client(), &settings.secrets_namespace);
+    let tally = MacTally::included(&budget, inventories.clone(), claims.clone());
     let pool = Pool::new(
         usize::from(settings.bootstrap.max_concurrent_bootstraps),
         settings.bootstrap.bootstrap_retry_interval,
@@ -243,6 +264,7 @@ fn build(
             rollout: settings.bootstrap.rollout.policy(),
             default_pool: settings.default_pool.clone(),
             budget,
+            tally,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency,

@@ -14,6 +14,7 @@ use russet_scaleway::apple_silicon::ServerStatus;
 use crate::candidates::{Shortage, Wanted};
 use crate::claims::Holder;
 use crate::images::is_pin;
+use crate::waiting::Waiting;
 
 /// A spec that cannot be worked with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,16 +53,8 @@ impl SpecProblem {
 /// Why nothing is done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Situation {
-    /// The machine, or its Cluster, is paused.
-    Paused,
-    /// It is being deleted and carries no finalizer of ours.
-    Gone,
-    /// No Machine owns it yet.
-    WaitingForOwner,
-    /// The Cluster is not provisioned.
-    WaitingForCluster,
-    /// There is no bootstrap data.
-    WaitingForBootstrapData,
+    /// It is not up to us.
+    Waiting(Waiting),
     /// The spec cannot be worked with.
     Spec(SpecProblem),
     /// The pool has no host.
@@ -137,7 +130,7 @@ pub struct Report {
     pub retry: Retry,
 }
 
-fn report(
+pub(crate) fn report(
     phase: impl Into<Option<Phase>>,
     type_: &str,
     reason: &str,
@@ -155,9 +148,9 @@ fn report(
     }
 }
 
-const SOON: Retry = Retry::After(Duration::from_secs(15));
-const MINUTE: Retry = Retry::After(Duration::from_mins(1));
-const SELDOM: Retry = Retry::After(Duration::from_mins(5));
+pub(crate) const SOON: Retry = Retry::After(Duration::from_secs(15));
+pub(crate) const MINUTE: Retry = Retry::After(Duration::from_mins(1));
+pub(crate) const SELDOM: Retry = Retry::After(Duration::from_mins(5));
 
 /// Reasons of ours that the reference does not have.
 pub mod more_reasons {
@@ -193,41 +186,12 @@ impl Situation {
             (Phase::Adopting, types::PROVISIONED)
         };
         match self {
-            Self::Paused => Report {
-                phase: None,
-                condition: Condition::new(types::PAUSED, true, reasons::PAUSED)
-                    .message("the machine or its Cluster is paused; remove the annotation cluster.x-k8s.io/paused or set spec.paused of the Cluster to false to go on"),
-                retry: Retry::OnEvent,
-            },
-            Self::Gone | Self::Serving => Report {
-                phase: matches!(self, Self::Serving).then_some(Phase::Ready),
+            Self::Waiting(waiting) => waiting.report(),
+            Self::Serving => Report {
+                phase: Some(Phase::Ready),
                 condition: Condition::new(types::PROVISIONED, true, reasons::READY),
                 retry: SELDOM,
             },
-            Self::WaitingForOwner => report(
-                Phase::Pending,
-                types::PROVISIONED,
-                reasons::WAITING_FOR_OWNER,
-                Severity::Info,
-                "no Machine owns this object yet; create Machines or MachineDeployments instead of this kind",
-                Retry::OnEvent,
-            ),
-            Self::WaitingForCluster => report(
-                Phase::Pending,
-                types::PROVISIONED,
-                reasons::WAITING_FOR_CLUSTER,
-                Severity::Info,
-                "the Cluster's infrastructure is not provisioned; see the conditions of its ScalewayAppleSiliconCluster",
-                Retry::OnEvent,
-            ),
-            Self::WaitingForBootstrapData => report(
-                Phase::Pending,
-                types::PROVISIONED,
-                reasons::WAITING_FOR_BOOTSTRAP_DATA,
-                Severity::Info,
-                "the Machine has no bootstrap data; set spec.bootstrap.dataSecretName",
-                Retry::OnEvent,
-            ),
             Self::Spec(problem) => problem.report(deleting),
             Self::NoAvailableHost { shortage, wanted } => report(
                 Phase::Pending,
@@ -269,7 +233,9 @@ impl Situation {
                 concern,
                 more::HOST_BROKEN,
                 Severity::Error,
-                format!("Scaleway says the host is {status}; reinstall it in the console or open a ticket with Scaleway support"),
+                format!(
+                    "Scaleway says the host is {status}; reinstall it in the console or open a ticket with Scaleway support"
+                ),
                 SELDOM,
             ),
             Self::HostGone => report(
@@ -285,7 +251,9 @@ impl Situation {
                 concern,
                 more::HOST_RENAMED,
                 Severity::Error,
-                format!("somebody renamed the host to {name}; give it the name of this machine again, or delete the Machine and the host is left alone"),
+                format!(
+                    "somebody renamed the host to {name}; give it the name of this machine again, or delete the Machine and the host is left alone"
+                ),
                 SELDOM,
             ),
             Self::ForeignProject => report(
@@ -417,10 +385,10 @@ mod tests {
         let until = Timestamp::UNIX_EPOCH;
         let busy = ServerStatus::Rebooting;
         vec![
-            Situation::Paused,
-            Situation::WaitingForOwner,
-            Situation::WaitingForCluster,
-            Situation::WaitingForBootstrapData,
+            Situation::Waiting(Waiting::Paused),
+            Situation::Waiting(Waiting::ForOwner),
+            Situation::Waiting(Waiting::ForCluster),
+            Situation::Waiting(Waiting::ForBootstrapData),
             Situation::Spec(SpecProblem::NoPool),
             Situation::Spec(SpecProblem::OsPin {
                 os: "macos-tahoe-26.3".into(),

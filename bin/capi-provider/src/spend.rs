@@ -1,15 +1,18 @@
-//! What Macs cost, and how much of it may be in use.
+//! What machines cost, and how much of it may be in use.
 //!
-//! The provider never orders a Mac, so the bill of the project is what people made it. What it can bound is what the fleets take into
-//! use: with a cap, no machine takes a host once the hosts in use cost that much per hour.
+//! One cap, `--max-hourly-spend`, for all products together: whoever sets it means the bill, not a part of it. Macs are never ordered
+//! here, so of them it bounds what fleets take into use; Linux servers are not ordered or taken once it is reached. What people
+//! ordered besides, and volumes and addresses, do not count.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use russet_api::values::Zone;
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::claims::Claims;
+use crate::claims_store::ClaimStore;
 use crate::inventory::Inventories;
 use crate::metrics::ProviderMetrics;
 
@@ -19,15 +22,31 @@ pub const SPEND_CAP_REACHED: &str = "SpendCapReached";
 /// Prices per hour, in euros.
 type Prices = BTreeMap<(Zone, String), f64>;
 
-/// What hosts cost and may cost. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+/// Who knows what is in use of a product.
+pub trait Tally: Send + Sync {
+    /// What that costs per hour, in euros; else a sentence that says why nobody knows.
+    fn used(&self) -> BoxFuture<'_, Result<f64, String>>;
+}
+
+/// What machines cost and may cost. Cheap to clone.
+#[derive(Clone, Default)]
 pub struct Budget(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     cap: Option<f64>,
     prices: RwLock<Prices>,
+    /// Whoever counts keeps them: some of them keep this.
+    tallies: RwLock<Vec<Weak<dyn Tally>>>,
     counting: Mutex<()>,
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("cap", &self.0.cap)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Budget {
@@ -39,48 +58,102 @@ impl Budget {
         }))
     }
 
-    /// From a check to the claim that it allows only one machine counts.
-    pub async fn counting(&self) -> MutexGuard<'_, ()> {
-        self.0.counting.lock().await
+    /// Whether anybody counts at all.
+    pub fn is_capped(&self) -> bool {
+        self.0.cap.is_some()
     }
 
-    /// The prices of a zone, as they are now.
+    /// From now on this counts, too, as long as somebody keeps it.
+    pub fn include(&self, tally: Weak<dyn Tally>) {
+        let mut tallies = self.0.tallies.write().unwrap_or_else(PoisonError::into_inner);
+        tallies.push(tally);
+    }
+
+    /// From a check to what it allows only one machine counts. Without a cap nobody does.
+    pub async fn counting(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.0.cap {
+            Some(_) => Some(self.0.counting.lock().await),
+            None => None,
+        }
+    }
+
+    /// The prices of the Macs of a zone, as they are now.
     pub fn set_prices(&self, zone: &Zone, prices: impl IntoIterator<Item = (String, f64)>) {
         let mut all = self.0.prices.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(other, _), _| other != zone);
         all.extend(prices.into_iter().map(|(type_, price)| ((zone.clone(), type_), price)));
     }
 
-    /// Whether another host of this type may be taken into use; else a sentence.
-    pub fn check(&self, inventories: &Inventories, claims: &Claims, zone: &Zone, type_: &str) -> Result<(), String> {
+    /// The price of a Mac.
+    pub fn price(&self, zone: &Zone, type_: &str) -> Option<f64> {
+        let prices = self.0.prices.read().unwrap_or_else(PoisonError::into_inner);
+        prices.get(&(zone.clone(), type_.to_owned())).copied()
+    }
+
+    /// Whether another of this type at this price may be taken into use; else a sentence.
+    pub async fn check(&self, zone: &Zone, type_: &str, price: Option<f64>) -> Result<(), String> {
         let Some(cap) = self.0.cap else { return Ok(()) };
-        let prices = self.prices();
-        let Some(price) = prices.get(&(zone.clone(), type_.to_owned())) else {
-            return Err(format!(
-                "the price of {type_} in {zone} is not known, and a spend cap is set; it is read again soon, or remove --max-hourly-spend"
-            ));
-        };
-        let used: f64 = hosts(inventories)
-            .filter(|(_, _, id)| claims.get(id).is_some())
-            .filter_map(|(zone, type_, _)| prices.get(&(zone, type_)))
-            .sum();
+        let price = price.ok_or_else(|| unknown(zone, type_))?;
+        let tallies = self.0.tallies.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut used = 0.0;
+        for tally in tallies.iter().filter_map(Weak::upgrade) {
+            used += tally.used().await?;
+        }
         if used + price <= cap {
             return Ok(());
         }
         Err(format!(
-            "the hosts in use cost {used:.2} EUR per hour, and another {type_} would exceed --max-hourly-spend={cap:.2}; scale a fleet down or raise the cap"
+            "the machines in use cost {used:.2} EUR per hour, and another {type_} would exceed --max-hourly-spend={cap:.2}; scale a fleet down or raise the cap"
         ))
     }
 
     /// Shows what all Macs of the project cost.
     pub fn show(&self, inventories: &Inventories, metrics: &ProviderMetrics) {
-        let prices = self.prices();
-        let all = hosts(inventories).filter_map(|(zone, type_, _)| prices.get(&(zone, type_)));
+        let all = hosts(inventories).filter_map(|(zone, type_, _)| self.price(&zone, &type_));
         metrics.spend(all.sum());
     }
+}
 
-    fn prices(&self) -> Prices {
-        self.0.prices.read().unwrap_or_else(PoisonError::into_inner).clone()
+/// What is said of a price nobody knows.
+pub(crate) fn unknown(zone: &Zone, type_: &str) -> String {
+    format!(
+        "the price of {type_} in {zone} is not known, and a spend cap is set; it is read again soon, or remove --max-hourly-spend"
+    )
+}
+
+/// Macs that are claimed.
+#[derive(Debug)]
+pub struct MacTally {
+    budget: Budget,
+    inventories: Inventories,
+    claims: ClaimStore,
+}
+
+impl MacTally {
+    /// Counts what is claimed of these, against this budget.
+    pub fn included(budget: &Budget, inventories: Inventories, claims: ClaimStore) -> Arc<Self> {
+        let tally = Arc::new(Self {
+            budget: budget.clone(),
+            inventories,
+            claims,
+        });
+        budget.include(Arc::downgrade(&tally) as _);
+        tally
+    }
+}
+
+impl Tally for MacTally {
+    fn used(&self) -> BoxFuture<'_, Result<f64, String>> {
+        async {
+            let Some(claims) = self.claims.copy() else {
+                return Err("the claims for Macs are not known yet; they are listed soon".to_owned());
+            };
+            let claimed = hosts(&self.inventories).filter(|(_, _, id)| claims.get(id).is_some());
+            Ok(claimed
+                .filter_map(|(zone, type_, _)| self.budget.price(&zone, &type_))
+                .sum())
+        }
+        .boxed()
     }
 }
 

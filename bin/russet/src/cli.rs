@@ -54,10 +54,17 @@ Fields of --json (fields are added, never renamed; `schema` rises if one changes
     .nodes.total .nodes.ready
     .crds[].name .established  our CRDs
     .cluster_api.installed .ready .wanted
-    .fleet                     the Macs; null where their kinds are not served
+    .fleet                     Macs and cache nodes; null where their kinds are not served
       .groups[]                MachineDeployments: .name .namespace .wanted .ready .available
+        .kind                  Mac | ElasticMetal | Instance
       .macs[]                  .name .namespace .fleet .phase .server_id .address .ready .created_at
         .message               what it waits for
+      .servers[]               Linux cache nodes: .name .namespace .fleet .zone .phase .server_id .ready .message .created_at
+        .kind                  ElasticMetal | Instance
+        .private_address .public_address
+        .node_ready            whether its Node is Ready
+        .synthetic             no machine: no Pod runs there
+        .per_hour_micro_eur    what the emulated account pays for it
   account                      the emulated Scaleway account; null when `up` runs none
     .url .emulated .servers .pooled .pooled_ready
     .per_hour_micro_eur .total_micro_eur";
@@ -77,7 +84,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a cluster with Cluster API core and a fleet of emulated Macs, and keep it running until Ctrl-C
+    /// Start a cluster with Cluster API core, emulated Macs and Linux cache nodes, and keep it running until Ctrl-C
     Up(Up),
     /// Stop a running `up` and remove its state
     Down(Down),
@@ -89,6 +96,8 @@ pub enum Command {
     Kubectl(Kubectl),
     /// Obtain and list the real parts: etcd, kube-apiserver, Cluster API core, Helm, …
     Parts(Parts),
+    /// Look at a Mac: run a command on it, see how it is being set up
+    Host(Host),
     /// Try the build cache with a real build tool
     Cache(Cache),
     /// Replay an incident of the past with real parts, and see that it cannot happen again
@@ -113,10 +122,14 @@ Examples:
   russet up                         everything on this machine, in the foreground
   russet up --detach                the same, in the background; returns when it is ready
   russet up --pool 20 --macs 12     a bigger fleet of emulated Macs
+  russet up --no-linux              without the Linux cache nodes, on a small machine
   russet up --dir /tmp/second       a second cluster beside the first
   russet up --kubeconfig ~/.kube/config --context kind-dev
                                     install our CRDs into a cluster you already have
   russet up --parts-dir ./bin       use these binaries of etcd, kube-apiserver, …
+
+The Linux cache nodes are real as root: namespaces in which a real kubelet joins and runs Pods. Otherwise
+they are synthetic, which their Nodes and `russet status` say.
 
 The state survives Ctrl-C and kill -9: the next `up` goes on with the same objects.")]
 #[expect(
@@ -128,7 +141,7 @@ pub struct Up {
     pub dir: Dir,
 
     /// Use an existing cluster instead of starting one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "pool", "macs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "no_linux", "synthetic_linux", "pool", "macs"])]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of that kubeconfig (the current one if not given)
@@ -147,20 +160,28 @@ pub struct Up {
     #[arg(long)]
     pub durable: bool,
 
-    /// Leave Cluster API core out, and with it the Macs
+    /// Leave Cluster API core out, and with it the Macs and cache nodes
     #[arg(long)]
     pub no_capi: bool,
 
-    /// Leave the Macs out: no emulated Scaleway, no provider
+    /// Leave the Macs and cache nodes out: no emulated Scaleway, no provider
     #[arg(long)]
     pub no_fleet: bool,
+
+    /// Leave the Linux cache nodes out; those of an earlier start are given up
+    #[arg(long, conflicts_with = "synthetic_linux")]
+    pub no_linux: bool,
+
+    /// Make the cache nodes synthetic even as root: Nodes without machines, on which no Pod runs
+    #[arg(long)]
+    pub synthetic_linux: bool,
 
     /// Minis in the emulated account at its first start
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub pool: u32,
 
-    /// Minis that become Machines; `kubectl scale machinedeployment` changes it later
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    /// Minis that become Machines, in three fleets; `kubectl scale machinedeployment` changes it later
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub macs: u32,
 
     /// How long everything may take to get ready, once the parts are at hand
@@ -295,6 +316,66 @@ pub enum PartsAction {
     },
     /// Read every cached part again and compare it with its checksum
     Verify,
+}
+
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  russet host steps mac-1                       how far its set-up is, step by step
+  russet host steps mac-1 --watch               the same, kept up to date until it is over
+  russet host exec mac-1 -- launchctl print system/dev.tuist.tart-kubelet
+  russet host exec mac-1 -- 'tail -n 20 /var/log/tart-kubelet.log | cut -c1-120'
+
+A name is that of the machine, as `russet status` shows it.")]
+pub struct Host {
+    #[command(subcommand)]
+    pub action: HostAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HostAction {
+    /// Run a command on a host over SSH, with the fleet's key and the host key that was seen when it was set up
+    Exec(HostExec),
+    /// Show the steps of a host's set-up
+    Steps(HostSteps),
+}
+
+#[derive(Debug, Args)]
+pub struct HostName {
+    /// Name of the machine
+    pub name: String,
+
+    /// Its namespace (found by itself if no other machine has the name)
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    #[command(flatten)]
+    pub dir: Dir,
+}
+
+#[derive(Debug, Args)]
+pub struct HostExec {
+    #[command(flatten)]
+    pub host: HostName,
+
+    /// Port of SSH (that of the emulated Macs of `russet up`, else 22)
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// One word is for the shell of the host; several are a program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct HostSteps {
+    #[command(flatten)]
+    pub host: HostName,
+
+    /// Repeat until the set-up is over
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 #[derive(Debug, Args)]

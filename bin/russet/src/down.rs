@@ -6,6 +6,7 @@ use crate::exit::Exit;
 use crate::process;
 use crate::state::lock::{Holder, Lock};
 use crate::state::{Layout, home, lock};
+use crate::up;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use std::io::Write;
@@ -40,6 +41,9 @@ pub(crate) async fn down(args: &cli::Down, surroundings: &Surroundings) -> Resul
             "ended {} (pid {}), left over from an earlier run",
             process.name, process.pid
         ));
+    }
+    for cgroup in up::linux::sweep(&layout).await? {
+        say(&format!("removed the cgroup {cgroup}, left over from an earlier run"));
     }
     if args.keep_data {
         say(&format!("stopped; the state in {shown} is kept"));

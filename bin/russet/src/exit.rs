@@ -17,6 +17,8 @@ pub enum Exit {
     InUse,
     /// Stopped by a signal before the work was done.
     Interrupted,
+    /// `host exec`: as the command on the host ended.
+    Command(u8),
 }
 
 /// Shown at the end of `russet --help`.
@@ -27,7 +29,8 @@ Exit codes:
   2    wrong command line
   3    status: not running, or degraded
   4    another russet uses the same state directory
-  130  interrupted before it was done";
+  130  interrupted before it was done
+  host exec ends with the exit code of the command";
 
 impl Exit {
     pub fn number(self) -> u8 {
@@ -38,6 +41,7 @@ impl Exit {
             Self::NotHealthy => 3,
             Self::InUse => 4,
             Self::Interrupted => 130,
+            Self::Command(code) => code,
         }
     }
 }

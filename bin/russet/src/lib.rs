@@ -21,6 +21,7 @@ pub mod up;
 
 mod cache;
 mod down;
+mod host;
 mod kubectl;
 mod logs;
 mod parts;
@@ -43,6 +44,7 @@ pub async fn run(cli: Cli, surroundings: &Surroundings) -> Result<Exit> {
         Command::Logs(args) => logs::logs(&args, surroundings).await,
         Command::Kubectl(args) => kubectl::kubectl(&args, surroundings).await,
         Command::Parts(args) => parts::parts(&args, surroundings).await,
+        Command::Host(args) => host::host(&args, surroundings).await,
         Command::Cache(args) => cache::cache(&args, surroundings).await,
         Command::Replay(args) => replay::replay(&args, surroundings).await,
         Command::Version(args) => version::version(&args, surroundings),

@@ -77,13 +77,31 @@ cluster.x-k8s.io/provider: infrastructure-scaleway-applesilicon
 {{- $fleets | toJson -}}
 {{- end -}}
 
-{{- define "capi-provider.kuraFleet" -}}
-{{- default (printf "%s-kura-fleet" .Release.Name | trunc 50 | trimSuffix "-") .Values.kuraFleet.name -}}
+{{- /* The fleets of cache nodes that are on, whole; JSON: their place in the values to fleet. A further one is as kuraFleet but for
+what it says, and never has its name. */ -}}
+{{- define "capi-provider.kuraFleets" -}}
+{{- $fleets := dict -}}
+{{- with .Values.kuraFleet -}}
+{{- if .enabled -}}
+{{- $name := default (printf "%s-kura-fleet" $.Release.Name | trunc 50 | trimSuffix "-") .name -}}
+{{- $_ := set $fleets "kuraFleet" (set (deepCopy .) "name" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $given := .Values.kuraFleets -}}
+{{- $fleet := mergeOverwrite (omit (deepCopy $.Values.kuraFleet) "name") (deepCopy ($given | default dict)) -}}
+{{- if $fleet.enabled -}}
+{{- if not $fleet.name -}}
+{{- $_ := set $fleet "name" (printf "%s-kura-%s-fleet" $.Release.Name $key | trunc 50 | trimSuffix "-") -}}
+{{- end -}}
+{{- $_ := set $fleets (printf "kuraFleets.%s" $key) $fleet -}}
+{{- end -}}
+{{- end -}}
+{{- $fleets | toJson -}}
 {{- end -}}
 
 {{- /* Volumes on the disks of cache nodes are made by a provisioner of our own; empty if not. */ -}}
 {{- define "capi-provider.localPath" -}}
-{{- if and .Values.kuraFleet.enabled .Values.localPath.enabled -}}
+{{- if and .Values.localPath.enabled (include "capi-provider.kuraFleets" . | fromJson) -}}
 {{- printf "%s-local-path" (include "capi-provider.fullname" .) -}}
 {{- end -}}
 {{- end -}}
@@ -118,23 +136,26 @@ cluster.x-k8s.io/provider: infrastructure-scaleway-applesilicon
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.kuraFleet -}}
-{{- if .enabled -}}
+{{- $places := dict -}}
+{{- range $name, $key := $names -}}
+{{- $_ := set $places $name (printf "fleets.%s" $key) -}}
+{{- end -}}
+{{- range $place, $fleet := include "capi-provider.kuraFleets" . | fromJson -}}
 {{- if not $.Values.cluster.enabled -}}
-{{- fail "kuraFleet.enabled is true and cluster.enabled is false: a fleet needs its Cluster, set cluster.enabled=true" -}}
+{{- fail (printf "%s is enabled and cluster.enabled is false: a fleet needs its Cluster, set cluster.enabled=true" $place) -}}
 {{- end -}}
-{{- if hasKey $names (include "capi-provider.kuraFleet" $) -}}
-{{- fail (printf "kuraFleet and fleets.%s both have the name %s: give one of them another name" (get $names (include "capi-provider.kuraFleet" $)) (include "capi-provider.kuraFleet" $)) -}}
+{{- if hasKey $places $fleet.name -}}
+{{- fail (printf "%s and %s both have the name %s: give one of them another name" $place (get $places $fleet.name) $fleet.name) -}}
 {{- end -}}
-{{- if not (regexMatch "^v[0-9]+\\.[0-9]+\\.[0-9]+([-+][0-9A-Za-z.+-]+)?$" .kubernetesVersion) -}}
-{{- fail (printf "kuraFleet.kubernetesVersion is %q: write v and the full version that its kubelets report, for example v1.35.4; Cluster API compares them to the letter" .kubernetesVersion) -}}
+{{- $_ := set $places $fleet.name $place -}}
+{{- if not (regexMatch "^v[0-9]+\\.[0-9]+\\.[0-9]+([-+][0-9A-Za-z.+-]+)?$" $fleet.kubernetesVersion) -}}
+{{- fail (printf "%s.kubernetesVersion is %q: write v and the full version that its kubelets report, for example v1.35.4; Cluster API compares them to the letter" $place $fleet.kubernetesVersion) -}}
 {{- end -}}
-{{- if and .machine.privateNetworkCIDR (not .machine.privateNetworkName) -}}
-{{- fail "kuraFleet.machine.privateNetworkCIDR is set and kuraFleet.machine.privateNetworkName is empty: say how the Private Network is called" -}}
+{{- if and $fleet.machine.privateNetworkCIDR (not $fleet.machine.privateNetworkName) -}}
+{{- fail (printf "%s.machine.privateNetworkCIDR is set and %s.machine.privateNetworkName is empty: say how the Private Network is called" $place $place) -}}
 {{- end -}}
-{{- if and (eq .machine.kind "instance") .machine.adoptNamePrefix -}}
-{{- fail "kuraFleet.machine.adoptNamePrefix is set and kuraFleet.machine.kind is instance: Instances are made, never taken" -}}
-{{- end -}}
+{{- if and (eq $fleet.machine.kind "instance") $fleet.machine.adoptNamePrefix -}}
+{{- fail (printf "%s.machine.adoptNamePrefix is set and %s.machine.kind is instance: Instances are made, never taken" $place $place) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.tailscaleEgress.enabled (not .Values.tailscaleEgress.magicDNSSuffix) -}}

@@ -43,6 +43,7 @@ static UPDATE: Endpoint = Endpoint::once("baremetal.update_server", Method::PATC
 static INSTALL: Endpoint = Endpoint::once("baremetal.install_server", Method::POST, PERMISSION);
 static REBOOT: Endpoint = Endpoint::once("baremetal.reboot_server", Method::POST, PERMISSION);
 static ADD_OPTION: Endpoint = Endpoint::once("baremetal.add_server_option", Method::POST, PERMISSION);
+static REMOVE_OPTION: Endpoint = Endpoint::remove("baremetal.delete_server_option", PERMISSION);
 static ATTACH: Endpoint = Endpoint::once("baremetal.attach_private_network", Method::POST, PERMISSION);
 static DETACH: Endpoint = Endpoint::remove("baremetal.detach_private_network", PERMISSION);
 static DELETE: Endpoint = Endpoint::remove("baremetal.delete_server", PERMISSION);
@@ -181,6 +182,12 @@ impl Client {
     pub async fn add_metal_option(&self, zone: &Zone, id: &ServerId, option: &OptionId) -> Result<Server, Error> {
         let path = format!("{}/options/{option}", server_path(zone, id));
         self.fetch(Call::new(&ADD_OPTION, path).body(json!({}))).await
+    }
+
+    /// Takes an option away from a server; it is paid for until it is gone.
+    pub async fn remove_metal_option(&self, zone: &Zone, id: &ServerId, option: &OptionId) -> Result<(), Error> {
+        let path = format!("{}/options/{option}", server_path(zone, id));
+        self.send(Call::new(&REMOVE_OPTION, path)).await
     }
 
     /// The Private Networks a server is on.

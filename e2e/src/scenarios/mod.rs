@@ -9,6 +9,7 @@ mod fleet_key_race;
 mod header_drip;
 mod iam_project_scope;
 mod leaked_mini;
+mod linux;
 mod namespaced_informer;
 mod no_workload_kubeconfig;
 mod nodes_in_a_role;
@@ -113,12 +114,24 @@ static ALL: &[Scenario] = &[
     no_workload_kubeconfig::SCENARIO,
     token_in_events::SCENARIO,
     nodes_in_a_role::SCENARIO,
+    linux::half_made::SCENARIO,
+    linux::delete_stopped::SCENARIO,
+    linux::no_public_ip::SCENARIO,
+    linux::dash_is_not_bash::SCENARIO,
+    linux::kubelet_rbac::SCENARIO,
+    linux::pn_ipv4::SCENARIO,
+    linux::provisioner_rbac::SCENARIO,
+    linux::csi_toleration::SCENARIO,
+    linux::hostname_address::SCENARIO,
 ];
 
 /// What keeps a story short: an answer that was lost can arrive for no longer than the client's own times allow, and orphans are looked
 /// for all the time.
-const FLEET_ARGS: [&str; 3] = [
+const FLEET_ARGS: [&str; 5] = [
     "--call-flight-time=35s",
+    // No cluster of a story has DNS; nor does anything in it ask.
+    "--linux-cluster-dns=10.96.0.10",
+    "--linux-refusal-retry=2s",
     "--orphan-reclaim-interval=2s",
     "--bootstrap-retry-interval=1s",
 ];

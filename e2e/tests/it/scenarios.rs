@@ -87,6 +87,56 @@ async fn nodes_in_a_role_are_not_needed_under_the_rights_of_the_chart() {
     replay("nodes-in-a-role").await;
 }
 
+#[tokio::test]
+async fn half_made_instance_is_found_again_and_ordered_once() {
+    crate::capi_provider_program();
+    replay("half-made-instance").await;
+}
+
+#[tokio::test]
+async fn delete_stopped_instance_converges_from_every_state() {
+    crate::capi_provider_program();
+    replay("delete-stopped-instance").await;
+}
+
+#[tokio::test]
+async fn no_public_ip_is_not_what_our_orders_say() {
+    crate::capi_provider_program();
+    replay("no-public-ip").await;
+}
+
+#[tokio::test]
+async fn dash_is_not_bash_and_is_not_asked_to_be() {
+    replay("dash-is-not-bash").await;
+}
+
+#[tokio::test]
+async fn kubelet_rbac_is_that_of_the_node_authorizer() {
+    crate::capi_provider_program();
+    replay("kubelet-rbac").await;
+}
+
+#[tokio::test]
+async fn pn_ipv4_missing_is_a_condition_until_the_label_is_there() {
+    crate::capi_provider_program();
+    replay("pn-ipv4-missing").await;
+}
+
+#[tokio::test]
+async fn provisioner_rbac_of_the_chart_binds_a_claim() {
+    replay("provisioner-rbac").await;
+}
+
+#[tokio::test]
+async fn csi_toleration_holds_for_all_that_runs_on_cache_nodes() {
+    replay("csi-toleration").await;
+}
+
+#[tokio::test]
+async fn hostname_address_is_tried_after_the_internal_ip() {
+    replay("hostname-address").await;
+}
+
 #[test]
 fn every_scenario_has_a_test_in_this_file() {
     let source = include_str!("scenarios.rs");

@@ -17,12 +17,15 @@ pub struct Cli {
         value_name = "URL"
     )]
     pub scaleway: String,
-    /// Where the disks of servers are
+    /// Where the disks of servers are, or what synthetic Nodes remember; used again at the next start
     #[arg(long, value_name = "DIR", required_unless_present = "synthetic")]
     pub state: Option<PathBuf>,
     /// Make Nodes without machines, which needs no root: join programs are read, not run, and Pods never start
-    #[arg(long, conflicts_with_all = ["state", "network", "proxy_kubeconfig", "images"])]
+    #[arg(long, conflicts_with_all = ["network", "proxy_kubeconfig", "images"])]
     pub synthetic: bool,
+    /// Where the API server is by now, whatever servers were told when they joined
+    #[arg(long, value_name = "URL")]
+    pub api_server: Option<String>,
     /// Plug servers into the network that another process made for this folder; without it sim-linux makes one
     #[arg(long, value_name = "DIR")]
     pub network: Option<PathBuf>,

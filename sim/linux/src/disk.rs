@@ -17,13 +17,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use ssh_key::private::{Ed25519Keypair, PrivateKey};
 
+use crate::data;
 use crate::error::Error;
 use crate::inside::protocol::{FOLDER, PROGRAM};
 use crate::inside::shim::COMMANDS;
 use crate::row::{Kind, Row};
 
 /// Folders of the root that are the server's own.
-pub(crate) const OWN: [&str; 8] = ["data", "home", "mnt", "opt", "root", "srv", "tmp", "var"];
+pub(crate) const OWN: [&str; 7] = ["home", "mnt", "opt", "root", "srv", "tmp", "var"];
 /// The account of images whose account is not root.
 const USER: u32 = 1000;
 
@@ -105,7 +106,7 @@ impl Disk {
         self.etc("hostname", 0o644, &format!("{name}\n"))?;
         self.etc("hosts", 0o644, &format!("127.0.0.1 localhost\n127.0.1.1 {name}\n"))?;
         self.etc("resolv.conf", 0o644, "")?;
-        self.etc("fstab", 0o644, "")?;
+        self.etc("fstab", 0o644, &data::table(row))?;
         let id = row.tag().repeat(4);
         self.etc("machine-id", 0o444, &format!("{}\n", id.get(..32).unwrap_or(&id)))
     }

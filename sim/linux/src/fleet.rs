@@ -1,7 +1,7 @@
 //! All Linux servers of one emulated Scaleway.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use russet_cluster::node::{self, Network};
@@ -11,13 +11,14 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
 use crate::fault::{Fault, Faults};
-use crate::image::{Image, TREE};
+use crate::habits::Habits;
+use crate::image::{Image, TREE, XFS_TREE};
 use crate::row::{Power, Row};
 use crate::server::{self, Server, Site, State};
 
 /// The programs real servers need, by the names of `russet-parts`.
 pub fn tools() -> Vec<&'static str> {
-    node::TOOLS.into_iter().chain([TREE]).collect()
+    node::TOOLS.into_iter().chain([TREE, XFS_TREE]).collect()
 }
 
 /// What nodes run: the one version of Kubernetes there is.
@@ -53,6 +54,7 @@ pub struct Fleet(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     site: Option<Arc<Site>>,
+    habits: Arc<Habits>,
     servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
     /// Also of servers that are not there yet.
     faults: Mutex<BTreeMap<String, Faults>>,
@@ -72,30 +74,46 @@ impl Fleet {
             .canonicalize()
             .map_err(Error::io("find sim-linux", &options.program))?;
         let image = Image::prepare(&state, &options.tools, &options.images).await?;
-        Ok(Self::with(Some(Arc::new(Site {
+        let site = Site {
             state,
             program,
             network: options.network,
             image,
             kubernetes: kubernetes_version(),
             proxy_kubeconfig: options.proxy_kubeconfig,
-        }))))
+        };
+        Ok(Self::with(Some(Arc::new(site)), Habits::default()))
     }
 
     /// A fleet without servers, for those who are not root. Its servers are no machines: user data with a join program makes
-    /// a Node that is kept alive, has the label `sim.russet.dev/synthetic` and runs no Pods.
+    /// a Node that is kept alive, has the label `sim.russet.dev/synthetic` and runs no Pods. It is forgotten with the process.
     pub fn synthetic() -> Self {
-        // The first of a process wins; another one was chosen on purpose.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        Self::with(None)
+        Self::paper(Habits::default())
     }
 
-    fn with(site: Option<Arc<Site>>) -> Self {
+    /// The same, but that Nodes are remembered in a folder: those of an earlier run are kept alive by this one.
+    pub fn synthetic_in(state: &Path) -> Result<Self, Error> {
+        Ok(Self::paper(Habits::remembering(state)?))
+    }
+
+    fn paper(habits: Habits) -> Self {
+        // The first of a process wins; another one was chosen on purpose.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self::with(None, habits)
+    }
+
+    fn with(site: Option<Arc<Site>>, habits: Habits) -> Self {
         Self(Arc::new(Inner {
             site,
+            habits: Arc::new(habits),
             servers: Mutex::default(),
             faults: Mutex::default(),
         }))
+    }
+
+    /// Where the API server is by now, whatever servers were told when they joined; from their next boot on.
+    pub fn follow_api_server(&self, server: &str) {
+        self.0.habits.follow(server);
     }
 
     /// Brings a server into the state of its row. The same row twice is one row.
@@ -134,7 +152,7 @@ impl Fleet {
         if let Some(slot) = servers.get(&row.server_id) {
             return Arc::clone(slot);
         }
-        let server = Server::new(self.0.site.clone(), row.clone());
+        let server = Server::new(self.0.site.clone(), Arc::clone(&self.0.habits), row.clone());
         let asked = server.asked();
         let slot = Arc::new(Mutex::new(server));
         tokio::spawn(heed(Arc::downgrade(&slot), asked));

@@ -10,6 +10,8 @@ use crate::error::Error;
 
 /// The programs a server is made of, besides those of the host.
 pub(crate) const TREE: &str = "ssh-server-tree";
+/// What makes XFS file systems, with its libraries.
+pub(crate) const XFS_TREE: &str = "xfsprogs-tree";
 
 /// Files below a state directory that servers share and do not change.
 #[derive(Debug, Clone)]
@@ -34,6 +36,7 @@ impl Image {
             let fresh = state.join("image.new");
             let _ = std::fs::remove_dir_all(&fresh);
             unpack(tools.path(TREE)?, &fresh).await?;
+            libraries(tools.path(XFS_TREE)?, &fresh).await?;
             std::fs::rename(&fresh, &root).map_err(Error::io("put the image into place", &root))?;
         }
         let images = state.join("images");
@@ -56,6 +59,13 @@ impl Image {
             })?;
             real.push((program, path.canonicalize().map_err(Error::io("find a program", path))?));
         }
+        let tree = tools.path(XFS_TREE)?;
+        let places = ["usr/sbin/mkfs.xfs", "sbin/mkfs.xfs"].map(|place| tree.join(place));
+        let mkfs = places.iter().find(|place| place.is_file()).unwrap_or(&places[0]);
+        real.push((
+            "mkfs.xfs",
+            mkfs.canonicalize().map_err(Error::io("find a program", mkfs))?,
+        ));
         Ok(Self {
             etc: root.join("etc"),
             usr: root.join("usr"),
@@ -64,6 +74,14 @@ impl Image {
             real,
         })
     }
+}
+
+/// Only the libraries: whether a server has the programs is for whoever sets it up.
+async fn libraries(tree: &Path, fresh: &Path) -> Result<(), Error> {
+    for from in ["lib", "usr/lib"] {
+        copy(&tree.join(from), &fresh.join("usr/lib")).await?;
+    }
+    Ok(())
 }
 
 /// Packages still use `/lib` and `/sbin`, which are links on the machine.
@@ -75,23 +93,23 @@ async fn unpack(tree: &Path, fresh: &Path) -> Result<(), Error> {
         ("bin", "usr/bin"),
         ("sbin", "usr/sbin"),
     ] {
-        let (from, to) = (tree.join(from), fresh.join(to));
-        std::fs::create_dir_all(&to).map_err(Error::io("make a folder", &to))?;
-        if from.is_dir() {
-            let (from, to) = (format!("{}/.", from.display()), to.display().to_string());
-            system::run(
-                "copy the image of servers",
-                "cp",
-                &["-a", "--no-preserve=ownership", &from, &to],
-            )
-            .await?;
-        }
+        copy(&tree.join(from), &fresh.join(to)).await?;
     }
     // Who unpacked the packages need not have been root.
     let sudo = fresh.join("usr/bin/sudo");
     if sudo.exists() {
         std::fs::set_permissions(&sudo, std::fs::Permissions::from_mode(0o4755))
             .map_err(Error::io("give sudo its right", &sudo))?;
+    }
+    Ok(())
+}
+
+async fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(to).map_err(Error::io("make a folder", to))?;
+    if from.is_dir() {
+        let (from, to) = (format!("{}/.", from.display()), to.display().to_string());
+        let args = ["-a", "--no-preserve=ownership", &from, &to];
+        system::run("copy the image of servers", "cp", &args).await?;
     }
     Ok(())
 }

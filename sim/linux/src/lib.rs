@@ -14,7 +14,8 @@
 //! | Part of a server | Here |
 //! | --- | --- |
 //! | network, mounts, processes, host name, IPC | real namespaces; the kernel takes all of it apart when the power goes |
-//! | `/usr`, `/etc` | the host's, with the server's own changes over them; `/var`, `/opt`, `/home`, `/root`, `/data` are its own |
+//! | `/usr`, `/etc` | the host's, with the server's own changes over them; `/var`, `/opt`, `/home`, `/root` are its own |
+//! | file systems beside the root's (`/data` of Elastic Metal) | real ones of 8 GiB, made at the first boot in files behind loop devices; `/etc/fstab` names the file |
 //! | `/dev`, kernel, memory, processors, clock | the host's |
 //! | sshd, sudo, bash, mount, iptables, nft, … | real: Debian's packages or the host's programs |
 //! | host key, authorised keys, accounts | real, from the row; another generation has another key and nothing of the old disk |
@@ -31,7 +32,7 @@
 //! | `ip` | real, but cables look like cards (`ens5`, not `ens5@if7`); no batches |
 //! | sysctl | `net.*` is set; all else is the host's and only written down (`/run/russet-box/sysctl`) |
 //! | modprobe, swapoff | names are checked, nothing is done |
-//! | XFS project quotas | where the kernel has none, the mount option and the limits are pretended (Elastic Metal only) |
+//! | XFS project quotas | where the kernel has none, the mount option and the limits are pretended (Elastic Metal only): nothing is limited |
 //!
 //! What a node needs to run here rather than on a server of its own (cgroups without systemd, images without a registry, a Pod
 //! network) is put where operators put such things: `/etc/default/kubelet`, `/etc/containerd/conf.d`, `/etc/cni/net.d`.
@@ -44,11 +45,13 @@
 //! of a stubbed command.
 
 pub mod cli;
+mod data;
 mod disk;
 mod error;
 mod fault;
 mod fleet;
 mod follow;
+mod habits;
 mod image;
 pub mod inside;
 mod mounts;
@@ -56,10 +59,12 @@ mod row;
 mod server;
 mod synthetic;
 
+pub use data::check as check_data;
 pub use error::Error;
 pub use fault::{Fault, SshFault};
 pub use fleet::{Fleet, Options, tools};
 pub use follow::follow;
 pub use inside::protocol::CloudInit;
-pub use row::{Kind, Power, PrivateLeg, Row};
+pub use row::{Filesystem, Kind, Power, PrivateLeg, Row};
 pub use server::{Phase, State};
+pub use synthetic::node_client;

@@ -12,6 +12,9 @@ use russet_sim_linux::cli::Cli;
 use russet_sim_linux::{Fleet, Options, follow, inside, tools};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Printed in the place of a range.
+const SYNTHETIC: &str = "synthetic";
+
 fn main() -> ExitCode {
     let mut args = std::env::args();
     let program = args.next().unwrap_or_default();
@@ -49,9 +52,13 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     })?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let (fleet, range) = match &cli.state {
+        Some(state) if cli.synthetic => (Fleet::synthetic_in(state)?, SYNTHETIC.to_owned()),
         Some(state) => real(state, &cli).await?,
-        None => (Fleet::synthetic(), "synthetic".to_owned()),
+        None => (Fleet::synthetic(), SYNTHETIC.to_owned()),
     };
+    if let Some(server) = &cli.api_server {
+        fleet.follow_api_server(server);
+    }
     // Whoever started this and does not read its output wants the servers all the same.
     let ready = move || drop(writeln!(std::io::stdout(), "{range}"));
     tokio::select! {

@@ -39,6 +39,15 @@ pub struct PrivateLeg {
     pub vlan: Option<u32>,
 }
 
+/// A file system that the installation was asked to make.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Filesystem {
+    /// For example `xfs`.
+    pub format: String,
+    /// Where it is mounted.
+    pub mountpoint: String,
+}
+
 /// A server. Fields that make no difference to the machine are not read.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Row {
@@ -69,6 +78,9 @@ pub struct Row {
     pub hostname: String,
     /// The image.
     pub os: String,
+    /// What its disks were divided into, if that was asked for.
+    #[serde(default)]
+    pub filesystems: Vec<Filesystem>,
     /// The account of the authorised keys.
     pub ssh_user: String,
     /// Where SSH listens.
@@ -92,6 +104,15 @@ impl Row {
             let _ = write!(text, "{byte:02x}");
             text
         })
+    }
+}
+
+impl From<&russet_sim_scaleway::Filesystem> for Filesystem {
+    fn from(made: &russet_sim_scaleway::Filesystem) -> Self {
+        Self {
+            format: made.format.clone(),
+            mountpoint: made.mountpoint.clone(),
+        }
     }
 }
 
@@ -122,6 +143,7 @@ impl From<&LinuxBox> for Row {
             authorized_keys: made.authorized_keys.clone(),
             hostname: made.hostname.clone(),
             os: made.os.clone(),
+            filesystems: made.filesystems.iter().map(Filesystem::from).collect(),
             ssh_user: made.ssh_user.clone(),
             ssh_port: made.ssh_port,
             host_key: Secret::new(made.host_key.seed_base64().to_owned()),

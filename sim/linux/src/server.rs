@@ -12,9 +12,11 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, watch};
 
+use crate::data;
 use crate::disk::{Adaptation, Disk};
 use crate::error::Error;
 use crate::fault::Faults;
+use crate::habits::Habits;
 use crate::image::Image;
 use crate::inside::protocol::{
     Boot, CloudInit, MANAGE, PRIVATE_CARD, PROGRAM, PUBLIC_CARD, Power as Asked, Private, Told, VLAN_CABLE,
@@ -66,6 +68,7 @@ pub enum Phase {
 pub(crate) struct Server {
     /// None without root: then there is no machine, only a Node.
     site: Option<Arc<Site>>,
+    habits: Arc<Habits>,
     pub(crate) row: Row,
     disk: Disk,
     pub(crate) faults: Faults,
@@ -111,11 +114,12 @@ struct Wired {
 }
 
 impl Server {
-    pub(crate) fn new(site: Option<Arc<Site>>, row: Row) -> Self {
+    pub(crate) fn new(site: Option<Arc<Site>>, habits: Arc<Habits>, row: Row) -> Self {
         let state = site.as_ref().map(|site| site.state.clone()).unwrap_or_default();
         let disk = Disk::at(state.join("boxes").join(row.tag()));
         Self {
             site,
+            habits,
             row,
             disk,
             faults: Faults::default(),
@@ -181,7 +185,8 @@ impl Server {
         if self.site.is_none() {
             if !self.faults.hang && !self.faults.no_network {
                 let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
-                let task = tokio::spawn(synthetic::run(self.row.clone(), memory, state));
+                let habits = Arc::clone(&self.habits);
+                let task = tokio::spawn(synthetic::run(self.row.clone(), habits, memory, state));
                 self.synthetic = Some(Stopped(task.abort_handle()));
             }
             return;
@@ -264,11 +269,13 @@ impl Server {
                 address: leg.address.clone(),
                 vlan: leg.vlan,
             }),
+            disks: data::blanks(&self.row),
             user_data: self.row.user_data.is_some(),
             kubernetes: self.site()?.kubernetes.clone(),
             faults: self.faults.inside(),
             services,
             ssh_port: self.row.ssh_port,
+            api_server: self.habits.api_server(),
         };
         let text = serde_json::to_vec(&boot).unwrap_or_default();
         russet_cluster::files::write(&run.join("boot.json"), &text, russet_cluster::files::Access::Private)
@@ -432,6 +439,7 @@ impl Server {
         self.switch_off().await;
         self.memory = Arc::default();
         if self.site.is_none() {
+            self.habits.forget(&self.row);
             return;
         }
         if let Err(error) = self.disk.erase() {

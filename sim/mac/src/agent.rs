@@ -1,29 +1,13 @@
-//! The agent on a machine: registers the Node and keeps it alive.
-//!
-//! ```text
-//!   certificate ──▶ Node ──▶ Lease every 10 s ──404──▶ Node again (somebody deleted it)
-//!                              └── status every 5 min
-//! ```
+//! The agent on a machine: `russet-node` on a mini that has nothing but an address.
 
-use crate::error::AgentError;
-use crate::identity;
-use crate::join::Join;
 use crate::machine::{Machine, Phase};
-use crate::node::{self, Facts};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use k8s_openapi::api::core::v1::Taint;
+use russet_node::{Agent, Condition, News, Rhythm, Sight, Spec, System};
+use russet_sim_scaleway::Host;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A token or a binding may be newer than what the API server has read; one that is refused this often is worthless.
-const REFUSALS: u32 = 6;
+/// What an emulated mini says of its disk.
+const STORAGE: u64 = 200 << 30;
 
 /// Carries out the orders on the disk until the power is cut or other orders come.
 pub(crate) async fn run(machine: &Machine, booted: Timestamp) {
@@ -34,188 +18,86 @@ pub(crate) async fn run(machine: &Machine, booted: Timestamp) {
         machine.tell(Phase::Failed, "the machine was told to fail this join");
         return;
     }
-    let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
-    loop {
-        let error = match attempt(machine, &join, booted).await {
-            Ok(never) => match never {},
-            Err(error) => error,
-        };
-        refusals = if error.is_refusal() { refusals + 1 } else { 0 };
-        if error.is_final() || refusals >= REFUSALS {
-            tracing::warn!(node = join.node_name, %error, "gave up");
-            machine.tell(Phase::Failed, error.to_string());
-            return;
-        }
-        tracing::debug!(node = join.node_name, %error, "will try again");
-        machine.tell(Phase::Joining, format!("{error}; trying again"));
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    let mut taints: Vec<Taint> = join.taints.iter().map(Taint::from).collect();
+    // Cluster API takes it away once it knows the Node.
+    let uninitialized = "node.cluster.x-k8s.io/uninitialized";
+    if !taints.iter().any(|taint| taint.key == uninitialized) {
+        taints.push(Taint {
+            key: uninitialized.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        });
     }
-}
-
-async fn attempt(machine: &Machine, join: &Join, booted: Timestamp) -> Result<Infallible, AgentError> {
-    let client = identity::obtain(machine, join).await?;
-    let agent = Agent {
-        machine,
-        facts: Facts {
-            host: &machine.host,
-            join,
-            kubelet_version: &machine.settings.kubelet_version,
-            capacity: machine.settings.capacity,
-            booted,
-        },
-        nodes: Api::all(client.clone()),
-        leases: Api::namespaced(client, node::LEASES),
+    let settings = &machine.settings;
+    let spec = Spec {
+        name: join.node_name.clone(),
+        provider_id: join.provider_id.clone(),
+        labels: join.labels.clone(),
+        taints,
+        capacity: settings.capacity,
+        kubelet_version: settings.kubelet_version.clone(),
     };
-    agent.register().await?;
-    tracing::info!(node = join.node_name, "joined");
-    machine.tell(Phase::Joined, format!("joined as {}", join.node_name));
-    agent.stay().await
+    let news = |news: News| match news {
+        News::Joined => machine.tell(Phase::Joined, format!("joined as {}", join.node_name)),
+        News::Trying(why) => machine.tell(Phase::Joining, format!("{why}; trying again")),
+        News::Renewed | News::Missed(_) | News::Certificate(_) => {}
+    };
+    let ended = match russet_node::connection(&join.kubeconfig).await {
+        Ok(connection) => {
+            let agent = Agent {
+                spec: &spec,
+                connection,
+                moved: settings.api_server.clone(),
+                machine: &Body {
+                    host: &machine.host,
+                    booted,
+                },
+                store: machine,
+                rhythm: Rhythm {
+                    lease: settings.lease_every,
+                    status: settings.status_every,
+                },
+                news: &news,
+            };
+            agent.run().await
+        }
+        Err(error) => Err(error),
+    };
+    let error = match ended {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    tracing::warn!(node = join.node_name, %error, "gave up");
+    machine.tell(Phase::Failed, error.to_string());
 }
 
-struct Agent<'a> {
-    machine: &'a Machine,
-    facts: Facts<'a>,
-    nodes: Api<Node>,
-    leases: Api<Lease>,
+/// What an emulated mini sees of itself.
+struct Body<'a> {
+    host: &'a Host,
+    /// When it was switched on.
+    booted: Timestamp,
 }
 
-impl Agent<'_> {
-    /// Makes the Node what it should be, and a Lease for it.
-    async fn register(&self) -> Result<(), AgentError> {
-        let node = match self.nodes.create(&PostParams::default(), &self.wanted()?).await {
-            Ok(node) => node,
-            Err(kube::Error::Api(status)) if status.is_already_exists() => self.correct().await?,
-            Err(error) => return Err(AgentError::api("create the Node")(error)),
-        };
-        self.machine.disk().labels = self.labels();
-        self.machine.save();
-        let lease = node::lease(&node, Timestamp::now()).map_err(|error| unfit(&error))?;
-        match self.leases.create(&PostParams::default(), &lease).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let owner = json!({"metadata": {"ownerReferences": lease.metadata.owner_references}});
-                let mut patch = node::renewal(Timestamp::now());
-                merge(&mut patch, owner);
-                self.leases
-                    .patch(
-                        &self.facts.join.node_name,
-                        &PatchParams::default(),
-                        &Patch::Merge(patch),
-                    )
-                    .await
-                    .map_err(AgentError::api("renew the Lease"))?;
-                Ok(())
-            }
-            Err(error) => Err(AgentError::api("create the Lease")(error)),
+impl russet_node::Machine for Body<'_> {
+    async fn look(&self) -> Sight {
+        let id = self.host.server_id.to_string();
+        Sight {
+            address: Some(self.host.address),
+            storage_bytes: STORAGE,
+            system: System {
+                machine_id: id.clone(),
+                system_uuid: id,
+                boot_id: format!("{}-{}", self.host.generation, self.booted.as_millisecond()),
+                kernel_version: "Darwin".to_owned(),
+                os_image: self.host.os.clone(),
+                runtime: "tart://stand-in".to_owned(),
+            },
+            conditions: vec![
+                Condition::memory_pressure(false, "an emulated Mac has memory"),
+                Condition::disk_pressure(false, "an emulated Mac has room"),
+                Condition::pid_pressure(false, "an emulated Mac runs nothing"),
+                Condition::ready(true, "the stand-in agent is running"),
+            ],
         }
-    }
-
-    fn wanted(&self) -> Result<Node, AgentError> {
-        serde_json::from_value(node::node(self.facts, Timestamp::now())).map_err(|error| unfit(&error))
-    }
-
-    fn labels(&self) -> BTreeSet<String> {
-        node::labels(self.facts.join).into_keys().collect()
-    }
-
-    /// Brings a Node up to date that was there already. Its taints are left alone: NodeRestriction forbids them now, and
-    /// Cluster API may have taken one away.
-    async fn correct(&self) -> Result<Node, AgentError> {
-        let name = &self.facts.join.node_name;
-        let found = self.nodes.get(name).await.map_err(AgentError::api("read the Node"))?;
-        let found_id = found.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
-        let ours = &self.facts.join.provider_id;
-        if !found_id.is_empty() && found_id != *ours {
-            return Err(AgentError::ForeignNode {
-                name: name.clone(),
-                found: found_id,
-                ours: ours.clone(),
-            });
-        }
-        let mut labels: Map<String, Value> = node::labels(self.facts.join)
-            .into_iter()
-            .map(|(key, value)| (key, value.into()))
-            .collect();
-        // Only what this agent put there is its own to take away; core and administrators label Nodes, too.
-        for stale in self.machine.disk().labels.difference(&self.labels()) {
-            labels.insert(stale.clone(), Value::Null);
-        }
-        let mut patch = json!({"metadata": {"labels": labels}});
-        if found_id.is_empty() {
-            merge(&mut patch, json!({"spec": {"providerID": ours}}));
-        }
-        self.nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map_err(AgentError::api("correct the Node"))?;
-        self.report().await
-    }
-
-    async fn report(&self) -> Result<Node, AgentError> {
-        let status = json!({"status": node::status(self.facts, Timestamp::now())});
-        let (name, params) = (&self.facts.join.node_name, PatchParams::default());
-        self.nodes
-            .patch_status(name, &params, &Patch::Strategic(status))
-            .await
-            .map_err(AgentError::api("report the status of the Node"))
-    }
-
-    /// Keeps the Node alive. Ends only when the API server no longer knows the node.
-    async fn stay(&self) -> Result<Infallible, AgentError> {
-        let settings = &self.machine.settings;
-        let mut beat = tokio::time::interval_at(Instant::now() + settings.lease_every, settings.lease_every);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut report_at = Instant::now() + settings.status_every;
-        loop {
-            beat.tick().await;
-            let due = Instant::now() >= report_at;
-            match self.beat(due).await {
-                Ok(()) if due => report_at = Instant::now() + settings.status_every,
-                Ok(()) => {}
-                Err(error) if error.is_refusal() || error.is_final() => return Err(error),
-                // The API server may be away for a while: the next beat tries again.
-                Err(error) => tracing::debug!(node = self.facts.join.node_name, %error, "a heartbeat failed"),
-            }
-        }
-    }
-
-    async fn beat(&self, report: bool) -> Result<(), AgentError> {
-        let patch = Patch::Merge(node::renewal(Timestamp::now()));
-        let renewed = self
-            .leases
-            .patch(&self.facts.join.node_name, &PatchParams::default(), &patch)
-            .await;
-        match renewed {
-            Ok(_) => {}
-            Err(error) if is_not_found(&error) => {
-                tracing::info!(node = self.facts.join.node_name, "the Lease is gone, registering again");
-                return self.register().await;
-            }
-            Err(error) => return Err(AgentError::api("renew the Lease")(error)),
-        }
-        if report {
-            match self.report().await {
-                Ok(_) => {}
-                Err(AgentError::Api { source, .. }) if is_not_found(&source) => self.register().await?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
-}
-
-fn unfit(error: &serde_json::Error) -> AgentError {
-    AgentError::Kubeconfig(format!("the orders make no Node: {error}"))
-}
-
-/// Adds the top-level fields of `more`.
-fn merge(patch: &mut Value, more: Value) {
-    if let (Value::Object(patch), Value::Object(more)) = (patch, more) {
-        patch.extend(more);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::fleet::{DEFAULT_PORT, Options};
 use crate::macos;
-use crate::node::DEFAULT_KUBELET_VERSION;
+use russet_node::KUBELET_VERSION as DEFAULT_KUBELET_VERSION;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

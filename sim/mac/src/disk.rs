@@ -3,9 +3,9 @@
 //! A file per machine, readable only by its owner, since it holds a key. It belongs to one installation: a wiped machine does not
 //! read what an earlier one wrote.
 
-use crate::identity::Identity;
 use crate::join::{Join, Taint};
 use crate::machine::Disk;
+use russet_node::{Identity, Memory};
 use russet_sim_scaleway::Host;
 use russet_telemetry::Secret;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ struct Image {
     generation: u32,
     orders: Option<Orders>,
     identity: Option<Papers>,
+    #[serde(default)]
+    next: Option<Papers>,
     labels: BTreeSet<String>,
 }
 
@@ -44,11 +46,32 @@ struct Papers {
     certificate_pem: Option<String>,
 }
 
-/// What a machine had on its disk before this process: orders, identity, labels.
+impl From<Papers> for Identity {
+    fn from(papers: Papers) -> Self {
+        Self {
+            node_name: papers.node_name,
+            server: papers.server,
+            key_pem: Secret::new(papers.key_pem),
+            certificate_pem: papers.certificate_pem,
+        }
+    }
+}
+
+impl From<&Identity> for Papers {
+    fn from(identity: &Identity) -> Self {
+        Self {
+            node_name: identity.node_name.clone(),
+            server: identity.server.clone(),
+            key_pem: identity.key_pem.expose().clone(),
+            certificate_pem: identity.certificate_pem.clone(),
+        }
+    }
+}
+
+/// What a machine had on its disk before this process: orders, and what its agent remembers.
 pub(crate) struct Kept {
     pub(crate) join: Option<Join>,
-    pub(crate) identity: Option<Identity>,
-    pub(crate) labels: BTreeSet<String>,
+    pub(crate) memory: Memory,
 }
 
 fn path(dir: &Path, host: &Host) -> PathBuf {
@@ -75,13 +98,11 @@ pub(crate) fn load(dir: &Path, host: &Host) -> Option<Kept> {
             kubeconfig: Secret::new(orders.kubeconfig),
             hash: orders.hash,
         }),
-        identity: image.identity.map(|papers| Identity {
-            node_name: papers.node_name,
-            server: papers.server,
-            key_pem: Secret::new(papers.key_pem),
-            certificate_pem: papers.certificate_pem,
-        }),
-        labels: image.labels,
+        memory: Memory {
+            identity: image.identity.map(Identity::from),
+            next: image.next.map(Identity::from),
+            labels: image.labels,
+        },
     })
 }
 
@@ -97,13 +118,9 @@ pub(crate) fn save(dir: &Path, host: &Host, disk: &Disk) -> io::Result<()> {
             kubeconfig: join.kubeconfig.expose().clone(),
             hash: join.hash.clone(),
         }),
-        identity: disk.identity.as_ref().map(|identity| Papers {
-            node_name: identity.node_name.clone(),
-            server: identity.server.clone(),
-            key_pem: identity.key_pem.expose().clone(),
-            certificate_pem: identity.certificate_pem.clone(),
-        }),
-        labels: disk.labels.clone(),
+        identity: disk.memory.identity.as_ref().map(Papers::from),
+        next: disk.memory.next.as_ref().map(Papers::from),
+        labels: disk.memory.labels.clone(),
     };
     let path = path(dir, host);
     let fresh = path.with_extension("json.new");

@@ -35,11 +35,9 @@ mod disk;
 mod error;
 mod fleet;
 mod follow;
-mod identity;
 mod join;
 mod machine;
 pub mod macos;
-mod node;
 mod wire;
 
 pub use error::{FleetError, FollowError};
@@ -47,4 +45,4 @@ pub use fleet::{DEFAULT_PORT, Fleet, Options};
 pub use follow::follow;
 pub use join::{BadJoin, Join, Taint};
 pub use machine::{Phase, State};
-pub use node::{Capacity, DEFAULT_KUBELET_VERSION};
+pub use russet_node::{Capacity, KUBELET_VERSION as DEFAULT_KUBELET_VERSION};

@@ -2,11 +2,11 @@
 
 use crate::disk;
 use crate::fleet::Settings;
-use crate::identity::Identity;
 use crate::join::Join;
+use russet_node::{Memory, Store};
 use russet_sim_scaleway::Host;
 use russet_telemetry::Secret;
-use std::collections::BTreeSet;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -42,10 +42,8 @@ pub struct State {
 pub(crate) struct Disk {
     /// The last orders.
     pub(crate) join: Option<Arc<Join>>,
-    /// The node's key, and its certificate once there is one.
-    pub(crate) identity: Option<Identity>,
-    /// Labels the agent put on the Node and may therefore take off again.
-    pub(crate) labels: BTreeSet<String>,
+    /// What the agent remembers: the node's key, its certificate once there is one, its labels.
+    pub(crate) memory: Memory,
     phase: Phase,
     message: String,
 }
@@ -66,9 +64,9 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(host: Host, settings: Arc<Settings>) -> Self {
         let kept = settings.disks.as_deref().and_then(|dir| disk::load(dir, &host));
-        let (join, identity, labels) = match kept {
-            Some(kept) => (kept.join.map(Arc::new), kept.identity, kept.labels),
-            None => (None, None, BTreeSet::new()),
+        let (join, memory) = match kept {
+            Some(kept) => (kept.join.map(Arc::new), kept.memory),
+            None => (None, Memory::default()),
         };
         let (phase, message) = match &join {
             Some(join) => (Phase::Joining, format!("started again as {}", join.node_name)),
@@ -80,8 +78,7 @@ impl Machine {
             settings,
             disk: Mutex::new(Disk {
                 join,
-                identity,
-                labels,
+                memory,
                 phase,
                 message,
             }),
@@ -156,5 +153,18 @@ impl Machine {
         let spoiled = *left > 0;
         *left = left.saturating_sub(1);
         spoiled
+    }
+}
+
+impl Store for Machine {
+    fn load(&self) -> Memory {
+        self.disk().memory.clone()
+    }
+
+    /// A disk that cannot be written is the emulator's trouble, which says so itself.
+    fn save(&self, memory: &Memory) -> io::Result<()> {
+        self.disk().memory = memory.clone();
+        Self::save(self);
+        Ok(())
     }
 }

@@ -4,12 +4,14 @@ pub(crate) mod catalog;
 mod diagnostics;
 pub(crate) mod life;
 mod lists;
-pub(crate) mod networks;
+mod networks;
 mod orders;
 pub(crate) mod server;
 mod update;
 
 use crate::account::Action;
+use crate::attachment::calls;
+use crate::attachment::{Attachment, Product, Version};
 use crate::call::{Call, Reply};
 use crate::dice::Dice;
 use crate::ids::{Id, Zone};
@@ -23,7 +25,6 @@ use diagnostics::Diagnostic;
 use http::Method;
 use jiff::Timestamp;
 use life::Fate;
-use networks::Attachment;
 pub(crate) use orders::Order;
 use server::{Server, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,15 +114,15 @@ pub(crate) fn answer(
         }
         ["servers", _, "reboot" | "reinstall"] => Err(Refusal::Method { allowed: "POST" }),
         ["servers", id, "private-networks"] => match *method {
-            Method::POST => networks::add(world, caller, &zone, &server_id(id)?, call),
-            Method::PUT => networks::set(world, caller, &zone, &server_id(id)?, call),
+            Method::POST => calls::add(world, caller, networks::at(&zone, &server_id(id)?), call),
+            Method::PUT => calls::set(world, caller, networks::at(&zone, &server_id(id)?), call),
             _ => Err(Refusal::Method { allowed: "POST, PUT" }),
         },
         ["servers", id, "private-networks", network] => {
             let network = id_in_path("private_network_id", network)?;
             match *method {
                 Method::GET => networks::get(world, caller, &zone, &server_id(id)?, &network),
-                Method::DELETE => networks::remove(world, caller, &zone, &server_id(id)?, &network),
+                Method::DELETE => calls::remove(world, caller, networks::at(&zone, &server_id(id)?), &network),
                 _ => Err(Refusal::Method { allowed: "GET, DELETE" }),
             }
         }
@@ -140,7 +141,9 @@ pub(crate) fn answer(
 fn looked_up(world: &World, caller: &Caller, zone: &Zone, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
     type Look<'a> = Box<dyn FnOnce() -> Result<Reply, Refusal> + 'a>;
     let look: Look<'_> = match rest {
-        ["server-private-networks"] => Box::new(|| networks::list(world, caller, zone, call)),
+        ["server-private-networks"] => {
+            Box::new(|| calls::list(world, caller, (Product::Apple, Version::V3), zone, call))
+        }
         ["connectivity-diagnostics", id] => {
             Box::new(|| diagnostics::get(world, caller, zone, &id_in_path("diagnostic_id", id)?))
         }

@@ -7,8 +7,10 @@ use crate::clock::after;
 use crate::ids::{Id, Zone};
 use crate::instance::catalog::BLOCK_GB;
 use crate::instance::{Order, known_zone};
+use crate::labels::Labels;
 use crate::page;
 use crate::refusal::{Reason, Refusal};
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
 use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
@@ -221,10 +223,8 @@ impl World {
 
     fn visible_block_volume(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Result<&Volume, Refusal> {
         let found = self.block.volumes.get(id).filter(|volume| volume.zone == *zone);
-        let volume = found.ok_or_else(|| Refusal::not_found("volume", id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, Resource::BlockVolume, Some(&volume.project_id))?;
-        Ok(volume)
+        let found = found.map(|volume| (volume, &volume.project_id));
+        self.permitted(caller, action, Resource::BlockVolume, id, found)
     }
 }
 
@@ -272,10 +272,7 @@ fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Repl
     let kind = query.text("volume_type");
     let ids = query.ids("volume_ids");
     query.flag("include_deleted");
-    let order = query.choice(
-        "order_by",
-        &["created_at_asc", "created_at_desc", "name_asc", "name_desc"],
-    );
+    let sorting = Sorting::by_age_or_name(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     world.may_list(caller, Resource::BlockVolume, &owner)?;
     let mut found = world.block.volumes.as_of(world.lagging(caller.now));
@@ -289,14 +286,11 @@ fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Repl
             && kind.as_ref().is_none_or(|kind| type_name(volume.iops) == kind)
             && (ids.is_empty() || ids.contains(&volume.id))
     });
-    if order.starts_with("name") {
-        found.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    } else {
-        found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    }
-    if order.ends_with("desc") {
-        found.reverse();
-    }
+    sorting.sort(&mut found, |volume| Stamps {
+        created: volume.created_at,
+        name: &volume.name,
+        ..Stamps::of(&volume.id)
+    });
     Ok(page.reply("volumes", &found, |volume| volume.wire()))
 }
 
@@ -360,19 +354,13 @@ fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Resul
 /// PATCH `/volumes/{id}`
 fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
     let mut fields = Fields::new(call.json()?)?;
-    let name = fields.text("name");
-    let tags = fields.some_texts("tags");
+    let labels = Labels::read(&mut fields);
     fields.not_emulated("size");
     fields.not_emulated("perf_iops");
     fields.finish()?;
     world.visible_block_volume(caller, zone, id, Action::Update)?;
     let shown = world.block.volumes.change(caller.now, id, |volume| {
-        if let Some(name) = name {
-            volume.name = name;
-        }
-        if let Some(tags) = tags {
-            volume.tags = tags;
-        }
+        labels.put(&mut volume.name, &mut volume.tags);
         volume.updated_at = caller.now;
         volume.wire()
     });

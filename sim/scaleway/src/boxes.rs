@@ -48,6 +48,15 @@ pub struct PrivateLeg {
     pub vlan: Option<u32>,
 }
 
+/// A file system that the installation was asked to make.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Filesystem {
+    /// For example `xfs`.
+    pub format: String,
+    /// Where it is mounted.
+    pub mountpoint: String,
+}
+
 /// A Linux machine as whoever emulates it must make it.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LinuxBox {
@@ -79,6 +88,9 @@ pub struct LinuxBox {
     pub hostname: String,
     /// The image, for example `ubuntu_noble`.
     pub os: String,
+    /// What the disks of an Elastic Metal server were divided into; an Instance has what its image has.
+    #[serde(default)]
+    pub filesystems: Vec<Filesystem>,
     /// The account of the authorised keys.
     pub ssh_user: String,
     /// Where SSH listens.
@@ -251,6 +263,7 @@ mod tests {
             authorized_keys: Vec::new(),
             hostname: "a".to_owned(),
             os: "ubuntu_noble".to_owned(),
+            filesystems: Vec::new(),
             ssh_user: "root".to_owned(),
             ssh_port: 22,
             host_key: HostKey::new([1; 32]),

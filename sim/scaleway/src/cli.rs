@@ -87,12 +87,14 @@ impl Cli {
             Some(path) => Seed::read(path)?,
             None => Seed::default(),
         };
-        if self.pool > 0 {
-            seed.deeds.push(Deed::AddMinis(Minis {
-                count: self.pool,
-                ..Minis::default()
-            }));
-        }
+        // A deed numbers its minis only if it makes several, and a pool of one is a pool.
+        let minis = Minis::default();
+        seed.deeds.extend((1..=self.pool).map(|number| {
+            Deed::AddMinis(Minis {
+                name: format!("{}-{number}", minis.name),
+                ..minis.clone()
+            })
+        }));
         let addresses = match self.first_ssh_port {
             Some(first_port) => AddressPlan::OneAddress { first_port },
             None => AddressPlan::LoopbackEach {
@@ -115,13 +117,28 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     #[test]
     fn the_flags_are_consistent_and_the_help_has_examples() {
         Cli::command().debug_assert();
         let help = Cli::command().render_long_help().to_string();
         assert!(help.contains("SCW_API_URL"), "{help}");
+    }
+
+    /// A single mini was called `tuist-pool`, which is in no pool: nobody ever adopted it.
+    #[test]
+    fn a_pool_of_one_is_a_pool() {
+        let options = Cli::parse_from(["sim-scaleway", "--pool", "1"]).options().unwrap();
+        let names: Vec<String> = options
+            .deeds
+            .iter()
+            .filter_map(|deed| match deed {
+                Deed::AddMinis(minis) => Some(minis.name.clone()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(names, ["tuist-pool-1"]);
     }
 
     #[test]

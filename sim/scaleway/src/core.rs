@@ -5,6 +5,7 @@ use crate::call::{Call, Reply};
 use crate::clock::Clock;
 use crate::deed::{Deed, DeedError};
 use crate::fault::{Act, Faults, Instead, When, too_many};
+use crate::feed::Feed;
 use crate::host::{HostChange, HostEvent};
 use crate::ids::Id;
 use crate::journal::{Entry, Journal};
@@ -12,13 +13,10 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use http::Method;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
-
-/// Events kept for whoever follows the feed.
-const EVENTS: usize = 10_000;
 
 /// What everything shares.
 #[derive(Debug)]
@@ -39,11 +37,9 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
-    events: VecDeque<HostEvent>,
-    last_event: u64,
+    events: Feed<HostEvent>,
     told: Told,
-    box_events: VecDeque<BoxEvent>,
-    last_box_event: u64,
+    box_events: Feed<BoxEvent>,
     /// Calls per key in the present real second.
     windows: BTreeMap<String, (Instant, u32)>,
 }
@@ -90,11 +86,9 @@ impl Core {
                 clock,
                 faults: Faults::default(),
                 journal: Journal::default(),
-                events: VecDeque::new(),
-                last_event: 0,
+                events: Feed::default(),
                 told: Told::default(),
-                box_events: VecDeque::new(),
-                last_box_event: 0,
+                box_events: Feed::default(),
                 windows: BTreeMap::new(),
             }),
             stirred: Notify::new(),
@@ -155,19 +149,9 @@ impl Core {
 
     fn publish(&self, state: &mut State) {
         for (change, host) in std::mem::take(&mut state.world.announcements) {
-            state.last_event += 1;
-            if state.events.len() >= EVENTS {
-                state.events.pop_front();
-            }
-            state.events.push_back(HostEvent {
-                number: state.last_event,
-                change,
-                host,
-            });
+            state.events.push(|number| HostEvent { number, change, host });
         }
-        let last = state.last_event;
-        self.events
-            .send_if_modified(|seen| std::mem::replace(seen, last) != last);
+        state.events.tell(&self.events);
         if std::mem::take(&mut state.world.stirred) {
             self.publish_boxes(state);
         }
@@ -175,38 +159,24 @@ impl Core {
 
     fn publish_boxes(&self, state: &mut State) {
         for (change, fields, row) in state.told.catch_up(state.world.boxes()) {
-            state.last_box_event += 1;
-            if state.box_events.len() >= EVENTS {
-                state.box_events.pop_front();
-            }
-            state.box_events.push_back(BoxEvent {
-                number: state.last_box_event,
+            state.box_events.push(|number| BoxEvent {
+                number,
                 change,
                 fields,
                 row,
             });
         }
-        let last = state.last_box_event;
-        self.box_events
-            .send_if_modified(|seen| std::mem::replace(seen, last) != last);
+        state.box_events.tell(&self.box_events);
     }
 
     /// Events about Linux machines after a number.
     pub(crate) fn box_events_after(&self, number: u64) -> Vec<BoxEvent> {
-        let state = self.lock();
-        let events = state.box_events.iter().filter(|event| event.number > number);
-        events.cloned().collect()
+        self.lock().box_events.after(number)
     }
 
     /// Events after a number.
     pub(crate) fn events_after(&self, number: u64) -> Vec<HostEvent> {
-        let state = self.lock();
-        state
-            .events
-            .iter()
-            .filter(|event| event.number > number)
-            .cloned()
-            .collect()
+        self.lock().events.after(number)
     }
 
     /// Answers a call of a client.

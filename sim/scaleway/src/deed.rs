@@ -158,6 +158,16 @@ pub enum Deed {
         /// Its name.
         name: String,
     },
+    /// An image of Linux servers is retired without notice.
+    RetireImage {
+        /// Its label.
+        label: String,
+    },
+    /// It is there again.
+    RestoreImage {
+        /// Its label.
+        label: String,
+    },
     /// Another image becomes the default of a type.
     SetDefaultOs {
         /// Where.
@@ -263,6 +273,8 @@ impl World {
                     os.retired = true;
                 }
             }
+            Deed::RetireImage { label } => drop(self.linux.retired.insert(label)),
+            Deed::RestoreImage { label } => drop(self.linux.retired.remove(&label)),
             Deed::SetDefaultOs {
                 zone,
                 server_type,

@@ -6,6 +6,7 @@ use crate::ids::Id;
 use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Permission;
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
 use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
@@ -123,10 +124,8 @@ pub(crate) fn answer(world: &mut World, caller: &Caller, rest: &[&str], call: &C
 impl World {
     fn visible_key(&self, caller: &Caller, id: &Id, action: Action) -> Result<&SshKey, Refusal> {
         let found = self.iam.ssh_keys.get(id);
-        let key = found.ok_or_else(|| Refusal::not_found("ssh_key", id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, Resource::SshKey, Some(&key.project_id))?;
-        Ok(key)
+        let found = found.map(|key| (key, &key.project_id));
+        self.permitted(caller, action, Resource::SshKey, id, found)
     }
 }
 
@@ -136,7 +135,8 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
     let owner = Owner::read(&mut query);
     let name = query.text("name");
     let disabled = query.flag("disabled");
-    let order = query.choice(
+    let sorting = Sorting::read(
+        &mut query,
         "order_by",
         &[
             "created_at_asc",
@@ -158,14 +158,12 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
             && name.as_ref().is_none_or(|name| key.name.contains(name.as_str()))
             && disabled.is_none_or(|disabled| key.disabled == disabled)
     });
-    found.sort_by(|a, b| match order.split('_').next() {
-        Some("name") => (&a.name, &a.id).cmp(&(&b.name, &b.id)),
-        Some("updated") => (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)),
-        _ => (a.created_at, &a.id).cmp(&(b.created_at, &b.id)),
+    sorting.sort(&mut found, |key| Stamps {
+        created: key.created_at,
+        updated: key.updated_at,
+        name: &key.name,
+        ..Stamps::of(&key.id)
     });
-    if order.ends_with("desc") {
-        found.reverse();
-    }
     Ok(page.reply("ssh_keys", &found, |key| key.wire()))
 }
 

@@ -186,12 +186,9 @@ impl World {
         id: &Id,
         action: Action,
     ) -> Result<&Server, Refusal> {
-        let resource = Resource::InstanceServer;
         let found = self.instance.servers.get(id).filter(|server| server.zone == *zone);
-        let server = found.ok_or_else(|| Refusal::not_found(resource.as_str(), id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, resource, Some(&server.project_id))?;
-        Ok(server)
+        let found = found.map(|server| (server, &server.project_id));
+        self.permitted(caller, action, Resource::InstanceServer, id, found)
     }
 
     /// The same, and it is not locked.

@@ -5,6 +5,7 @@ use crate::deed::Which;
 use crate::ids::Id;
 use crate::world::World;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ fn once() -> u32 {
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Linux {
     pub(crate) fates: Vec<BoxFate>,
+    /// Labels of images that cannot be had any more; servers that have one keep it.
+    #[serde(default)]
+    pub(crate) retired: BTreeSet<String>,
     /// How many public addresses were ever given.
     addresses: u32,
 }
@@ -78,6 +82,16 @@ pub(crate) struct Course {
     /// None: it does not.
     pub(crate) at: Option<Timestamp>,
     pub(crate) wrong: Option<BoxOutcome>,
+}
+
+impl Course {
+    /// All goes well.
+    pub(crate) fn smooth(now: Timestamp, takes: Duration) -> Self {
+        Self {
+            at: Some(after(now, takes)),
+            wrong: None,
+        }
+    }
 }
 
 impl World {
@@ -101,8 +115,8 @@ impl World {
         match outcome {
             Some(BoxOutcome::Stuck) => Course { at: None, wrong: None },
             wrong => Course {
-                at: Some(after(now, takes)),
                 wrong,
+                ..Course::smooth(now, takes)
             },
         }
     }

@@ -68,6 +68,7 @@ fn list(world: &World, call: &Call) -> Result<Reply, Refusal> {
         .iter()
         .filter(|image| {
             label.as_ref().is_some_and(|label| image.label == *label)
+                && !world.linux.retired.contains(&image.label)
                 && zone.as_ref().is_none_or(|zone| image.zone.as_str() == zone)
                 && arch.as_ref().is_none_or(|arch| image.arch == *arch)
                 && (kind == "unknown_type" || image.kind.as_str() == kind)

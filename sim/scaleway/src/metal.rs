@@ -12,6 +12,8 @@ pub(crate) mod server;
 mod update;
 
 use crate::account::{Action, Resource};
+use crate::attachment::calls::{self, At};
+use crate::attachment::{Attachment, Product, Version};
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
@@ -20,7 +22,6 @@ use crate::table::Table;
 use crate::world::{Caller, World, id_in_path};
 use catalog::Catalog;
 use http::Method;
-use networks::Attachment;
 pub(crate) use orders::Order;
 use server::{Server, Status};
 
@@ -31,14 +32,6 @@ pub(crate) struct Metals {
     pub(crate) catalog: Catalog,
     pub(crate) servers: Table<Server>,
     pub(crate) attachments: Table<Attachment>,
-}
-
-/// Which version of the private-network paths was called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    V1,
-    /// Knows booked addresses.
-    V3,
 }
 
 fn known_zone(world: &World, zone: &str) -> Result<Zone, Refusal> {
@@ -78,7 +71,7 @@ pub(crate) fn answer(
         },
         ["batch-create-servers"] | ["settings", ..] => Err(Refusal::NotEmulated(call.path.clone())),
         ["server-private-networks"] if *method == Method::GET => {
-            networks::list(world, caller, &zone, call, Version::V1)
+            calls::list(world, caller, (Product::Metal, Version::V1), &zone, call)
         }
         _ if *method == Method::GET => match rest {
             ["offers"] => lists::offers(world, &zone, call),
@@ -108,13 +101,23 @@ pub(crate) fn answer_v3(
     let zone = known_zone(world, zone)?;
     match rest {
         ["server-private-networks"] if call.method == Method::GET => {
-            networks::list(world, caller, &zone, call, Version::V3)
+            calls::list(world, caller, (Product::Metal, Version::V3), &zone, call)
         }
         ["servers", id, "private-networks", below @ ..] => {
             let id = id_in_path("server_id", id)?;
-            networks::answer(world, caller, &zone, &id, below, call, Version::V3)
+            networks::answer(world, caller, at(&zone, &id, Version::V3), below, call)
         }
         _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
+    }
+}
+
+/// A server whose private networks were called about.
+fn at<'a>(zone: &'a Zone, server: &'a Id, version: Version) -> At<'a> {
+    At {
+        product: Product::Metal,
+        version,
+        zone,
+        server,
     }
 }
 
@@ -161,7 +164,7 @@ fn below_server(
                 }),
             }
         }
-        ["private-networks", below @ ..] => networks::answer(world, caller, zone, id, below, call, Version::V1),
+        ["private-networks", below @ ..] => networks::answer(world, caller, at(zone, id, Version::V1), below, call),
         ["bmc-access" | "metrics" | "ips", ..] => Err(Refusal::NotEmulated(call.path.clone())),
         _ => Err(Refusal::Route(format!("{method} {}", call.path))),
     }
@@ -176,16 +179,19 @@ impl World {
         id: &Id,
         action: Action,
     ) -> Result<&Server, Refusal> {
-        let resource = Resource::Metal;
         let found = self.metal.servers.get(id).filter(|server| server.zone == *zone);
-        let server = found.ok_or_else(|| Refusal::not_found(resource.as_str(), id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, resource, Some(&server.project_id))?;
-        Ok(server)
+        let found = found.map(|server| (server, &server.project_id));
+        self.permitted(caller, action, Resource::Metal, id, found)
     }
 
     /// The same, and it is neither locked nor about to go.
-    fn writable_metal(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Result<&Server, Refusal> {
+    pub(crate) fn writable_metal(
+        &self,
+        caller: &Caller,
+        zone: &Zone,
+        id: &Id,
+        action: Action,
+    ) -> Result<&Server, Refusal> {
         let server = self.visible_metal(caller, zone, id, action)?;
         match server.status {
             Status::Locked => Err(Refusal::Locked {

@@ -4,6 +4,7 @@ use crate::account::{Action, Project, Resource};
 use crate::call::{Call, Reply};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::Query;
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
@@ -37,10 +38,7 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
     }
     let name = query.text("name");
     let ids = query.ids("project_ids");
-    let order = query.choice(
-        "order_by",
-        &["created_at_asc", "created_at_desc", "name_asc", "name_desc"],
-    );
+    let sorting = Sorting::by_age_or_name(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     crate::account::Accounts::authorise_somewhere(&caller.key, Action::List, Resource::Project)?;
     let mut found: Vec<&Project> = world
@@ -54,14 +52,11 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
                 && (ids.is_empty() || ids.contains(&project.id))
         })
         .collect();
-    if order.starts_with("name") {
-        found.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    } else {
-        found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    }
-    if order.ends_with("desc") {
-        found.reverse();
-    }
+    sorting.sort(&mut found, |project| Stamps {
+        created: project.created_at,
+        name: &project.name,
+        ..Stamps::of(&project.id)
+    });
     Ok(page.reply("projects", &found, |project| wire(project)))
 }
 

@@ -176,6 +176,30 @@ impl Default for Delays {
     }
 }
 
+impl Delays {
+    /// Whatever is done with Linux servers takes this long, for those who cannot wait.
+    pub fn linux(each: Duration) -> Self {
+        Self {
+            instance_boot: each,
+            instance_stop: each,
+            nic: each,
+            nic_release: each,
+            volume: each,
+            ipam: each,
+            attach: each,
+            detach: each,
+            metal_order: each,
+            metal_delivery: each,
+            metal_install_begins: each,
+            metal_install: each,
+            metal_power: each,
+            metal_option: each,
+            metal_deletion: each,
+            ..Self::default()
+        }
+    }
+}
+
 /// What a deleted server answers. An id that never existed is `not_found` in both moods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

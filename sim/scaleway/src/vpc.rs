@@ -4,8 +4,10 @@ use crate::account::{Action, Owner, Resource};
 use crate::call::{Call, Reply};
 use crate::cidr::Cidr;
 use crate::ids::{Id, Region};
+use crate::labels::Labels;
 use crate::page;
 use crate::refusal::{Reason, Refusal};
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
 use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
@@ -150,10 +152,8 @@ impl World {
         action: Action,
     ) -> Result<&PrivateNetwork, Refusal> {
         let found = self.vpc.networks.get(id).filter(|network| network.region == *region);
-        let network = found.ok_or_else(|| Refusal::not_found("private_network", id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, Resource::PrivateNetwork, Some(&network.project_id))?;
-        Ok(network)
+        let found = found.map(|network| (network, &network.project_id));
+        self.permitted(caller, action, Resource::PrivateNetwork, id, found)
     }
 
     /// The VPC a network of a project lands in when none is named.
@@ -205,10 +205,7 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
     let ids = query.ids("private_network_ids");
     let vpc_id = query.id("vpc_id");
     let dhcp = query.flag("dhcp_enabled");
-    let order = query.choice(
-        "order_by",
-        &["created_at_asc", "created_at_desc", "name_asc", "name_desc"],
-    );
+    let sorting = Sorting::by_age_or_name(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     world.may_list(caller, Resource::PrivateNetwork, &owner)?;
     let mut found = world.vpc.networks.as_of(world.lagging(caller.now));
@@ -221,14 +218,11 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
             && vpc_id.as_ref().is_none_or(|vpc| *vpc == network.vpc_id)
             && dhcp != Some(false)
     });
-    if order.starts_with("name") {
-        found.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    } else {
-        found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    }
-    if order.ends_with("desc") {
-        found.reverse();
-    }
+    sorting.sort(&mut found, |network| Stamps {
+        created: network.created_at,
+        name: &network.name,
+        ..Stamps::of(&network.id)
+    });
     Ok(page.reply("private_networks", &found, |network| network.wire()))
 }
 
@@ -311,27 +305,12 @@ fn create(world: &mut World, caller: &Caller, region: &Region, call: &Call) -> R
 /// PATCH `/private-networks/{id}`
 fn update(world: &mut World, caller: &Caller, region: &Region, id: &Id, call: &Call) -> Result<Reply, Refusal> {
     let mut fields = Fields::new(call.json()?)?;
-    let name = fields.text("name");
-    let tags = fields.value("tags");
+    let labels = Labels::read(&mut fields);
     let propagate = fields.flag("default_route_propagation_enabled");
-    let tags = match tags {
-        None => None,
-        Some(value) => {
-            let mut inner = Fields::new(json!({"tags": value}))?;
-            let tags = inner.texts("tags");
-            inner.finish()?;
-            Some(tags)
-        }
-    };
     fields.finish()?;
     world.visible_network(caller, region, id, Action::Update)?;
     let shown = world.vpc.networks.change(caller.now, id, |network| {
-        if let Some(name) = name {
-            network.name = name;
-        }
-        if let Some(tags) = tags {
-            network.tags = tags;
-        }
+        labels.put(&mut network.name, &mut network.tags);
         if let Some(propagate) = propagate {
             network.propagate_default_route = propagate;
         }
@@ -364,10 +343,7 @@ fn list_vpcs(world: &World, caller: &Caller, region: &Region, call: &Call) -> Re
     let owner = Owner::read(&mut query);
     let name = query.text("name");
     let is_default = query.flag("is_default");
-    query.choice(
-        "order_by",
-        &["created_at_asc", "created_at_desc", "name_asc", "name_desc"],
-    );
+    Sorting::by_age_or_name(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     world.may_list(caller, Resource::Vpc, &owner)?;
     let shown: Vec<Value> = world

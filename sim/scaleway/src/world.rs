@@ -158,6 +158,20 @@ impl World {
         }
     }
 
+    /// What was found and whose it is, if the caller may do this to it.
+    pub(crate) fn permitted<'a, T>(
+        &self,
+        caller: &Caller,
+        action: Action,
+        resource: Resource,
+        id: &Id,
+        found: Option<(&'a T, &Id)>,
+    ) -> Result<&'a T, Refusal> {
+        let (row, project) = found.ok_or_else(|| Refusal::not_found(resource.as_str(), id.as_str()))?;
+        self.accounts.authorise(&caller.key, action, resource, Some(project))?;
+        Ok(row)
+    }
+
     pub(crate) fn organization_of(&self, project: &Id) -> Id {
         let found = self.accounts.projects.get(project);
         found.map_or_else(|| project.clone(), |project| project.organization_id.clone())

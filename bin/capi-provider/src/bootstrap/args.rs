@@ -12,6 +12,8 @@ use crate::rollout::RolloutArgs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostBootstrap {
+    /// Over SSH: the way for Macs.
+    Ssh,
     /// By an emulated Mac that joins a synthetic Node: for laptops and tests.
     StandIn,
 }
@@ -22,8 +24,16 @@ pub enum HostBootstrap {
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapArgs {
     /// How hosts are set up.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = HostBootstrap::StandIn, env = "CAPI_HOST_BOOTSTRAP")]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = HostBootstrap::Ssh, env = "CAPI_HOST_BOOTSTRAP")]
     pub host_bootstrap: HostBootstrap,
+
+    /// Port on which hosts are logged in to, with --host-bootstrap=ssh.
+    #[arg(long, value_name = "PORT", env = "CAPI_HOST_SSH_PORT", default_value_t = 22)]
+    pub host_ssh_port: u16,
+
+    /// How long a program on a host has to stay before it counts as started, with --host-bootstrap=ssh.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub host_settle_time: Duration,
 
     /// Port on which emulated Macs listen, with --host-bootstrap=stand-in.
     #[arg(long, value_name = "PORT", default_value_t = 10251)]

@@ -351,7 +351,12 @@ pub(crate) fn note_step(steps: &mut Vec<Step>, name: &str, state: StepState, mes
         _ => {}
     }
     step.state = state;
-    step.message = message;
+    // The last line tells; what led to it is kept beside it.
+    let text = message.unwrap_or_default();
+    let text = text.trim();
+    let last = text.lines().last().map(str::to_owned).filter(|line| !line.is_empty());
+    step.output_tail = Some(text.to_owned()).filter(|text| text.contains('\n'));
+    step.message = last;
 }
 
 #[cfg(test)]

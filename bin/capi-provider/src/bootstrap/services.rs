@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use russet_api::apple_silicon_machine::GhActionsRunner;
+use russet_api::values::{ServerId, Zone};
 use russet_telemetry::Secret;
 
 use crate::claims::Holder;
@@ -70,6 +71,18 @@ pub trait RunnerTokens: Send + Sync {
     ) -> BoxFuture<'a, Result<Secret<String>, Problem>>;
 }
 
+/// Keys of the tailnet.
+pub trait TailnetKeys: Send + Sync {
+    /// What hosts join the tailnet with.
+    fn key(&self) -> BoxFuture<'_, Result<Secret<String>, Problem>>;
+}
+
+/// The private network of caches.
+pub trait Networks: Send + Sync {
+    /// The VLAN on which a host reaches it; the host is put on it if it was not.
+    fn vlan<'a>(&'a self, zone: &'a Zone, server: &'a ServerId) -> BoxFuture<'a, Result<u16, Problem>>;
+}
+
 /// All of them.
 #[derive(Clone, Default)]
 pub struct Services {
@@ -81,6 +94,10 @@ pub struct Services {
     pub egress: Option<Arc<dyn Egress>>,
     /// GitHub runners.
     pub runners: Option<Arc<dyn RunnerTokens>>,
+    /// The tailnet.
+    pub tailnet: Option<Arc<dyn TailnetKeys>>,
+    /// The private network.
+    pub networks: Option<Arc<dyn Networks>>,
 }
 
 impl fmt::Debug for Services {
@@ -90,6 +107,8 @@ impl fmt::Debug for Services {
             .field("identities", &self.identities.is_some())
             .field("egress", &self.egress.is_some())
             .field("runners", &self.runners.is_some())
+            .field("tailnet", &self.tailnet.is_some())
+            .field("networks", &self.networks.is_some())
             .finish()
     }
 }

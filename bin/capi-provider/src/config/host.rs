@@ -19,14 +19,14 @@ pub struct HostArgs {
     )]
     pub tartkubelet_binary_path: PathBuf,
 
-    /// The Tart release for Macs.
+    /// The Tart release for Macs. Empty: hosts bring their own.
     #[arg(
         long,
         value_name = "FILE",
         env = "CAPI_TART_TARBALL_PATH",
         default_value = "/opt/tart/tart.tar.gz"
     )]
-    pub tart_tarball_path: PathBuf,
+    pub tart_tarball_path: String,
 
     /// tailscale and tailscaled for Macs, as a tar.gz. Empty: hosts are not on the tailnet.
     #[arg(long, value_name = "FILE", env = "CAPI_TAILSCALE_BINARIES_PATH", default_value = "")]

@@ -59,6 +59,14 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub linux_install_grace: Duration,
 
+    /// After this long a start, a stop or an attachment that does not end is reported.
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration::parse)]
+    pub linux_boot_deadline: Duration,
+
+    /// After this long a delivery, an installation or a wipe that does not end is reported.
+    #[arg(long, value_name = "DURATION", default_value = "3h", value_parser = duration::parse)]
+    pub linux_install_deadline: Duration,
+
     /// After this long without a Node a server is asked over SSH how its join goes.
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration::parse)]
     pub linux_inspect_after: Duration,
@@ -119,6 +127,8 @@ impl LinuxArgs {
             rules: Rules {
                 calls,
                 install_begins: self.linux_install_grace,
+                boot_deadline: self.linux_boot_deadline,
+                install_deadline: self.linux_install_deadline,
                 inspect_after: self.linux_inspect_after,
                 join_deadline: self.linux_join_deadline,
                 ..Rules::default()

@@ -30,6 +30,8 @@ pub enum Call {
     PowerOff,
     /// Take it off a Private Network, by the id of the attachment or, on bare metal, of the network.
     Detach(String),
+    /// Let it be on Private Networks no longer: that is paid for.
+    DisableNetworking,
     /// Delete it.
     Delete,
     /// Delete one of its volumes.
@@ -57,6 +59,7 @@ impl Call {
             Self::DropUserData => "forget-user-data",
             Self::PowerOff => "power-off",
             Self::Detach(_) => "detach",
+            Self::DisableNetworking => "disable-networking",
             Self::Delete => "delete",
             Self::DeleteVolume(_) => "delete-volume",
             Self::DeleteIp(_) => "delete-ip",
@@ -69,7 +72,12 @@ impl Call {
     pub const fn is_removal(&self) -> bool {
         matches!(
             self,
-            Self::DropUserData | Self::Detach(_) | Self::Delete | Self::DeleteVolume(_) | Self::DeleteIp(_)
+            Self::DropUserData
+                | Self::Detach(_)
+                | Self::DisableNetworking
+                | Self::Delete
+                | Self::DeleteVolume(_)
+                | Self::DeleteIp(_)
         )
     }
 }
@@ -145,7 +153,7 @@ impl Guard {
                     Call::Delete if server.is_adopted() => {
                         Err("the server was taken, not ordered; it is freed and never deleted".to_owned())
                     }
-                    Call::Wipe | Call::Untag if !server.is_adopted() => {
+                    Call::DisableNetworking | Call::Wipe | Call::Untag if !server.is_adopted() => {
                         Err(format!("the server does not bear the tag {ADOPTED_TAG} any more"))
                     }
                     _ => Ok(()),

@@ -41,6 +41,7 @@ struct Inner {
     local_data: bool,
     offers: Kept<(Zone, String, String), Offered>,
     networks: Kept<(String, String), PrivateNetworkId>,
+    prices: Kept<Zone, Arc<HashMap<String, f64>>>,
 }
 
 fn kept<K: Eq + std::hash::Hash, V: Clone>(store: &Kept<K, V>, key: &K) -> Option<V> {
@@ -63,6 +64,7 @@ impl Cloud {
             local_data,
             offers: Mutex::default(),
             networks: Mutex::default(),
+            prices: Mutex::default(),
         }))
     }
 
@@ -219,5 +221,17 @@ impl Cloud {
             keep(&self.0.offers, key, offered.clone());
         }
         Ok(offered)
+    }
+
+    /// What a server of this type costs per hour, in euros; none if nobody knows.
+    pub async fn price(&self, zone: &Zone, type_: &str) -> Result<Option<f64>, Error> {
+        let prices = if let Some(prices) = kept(&self.0.prices, zone) {
+            prices
+        } else {
+            let read = Arc::new(catalog::prices(&self.0.client, self.0.product, zone).await?);
+            keep(&self.0.prices, zone.clone(), Arc::clone(&read));
+            read
+        };
+        Ok(prices.get(&type_.to_ascii_lowercase()).copied())
     }
 }

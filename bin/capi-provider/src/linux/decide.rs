@@ -29,12 +29,13 @@ use super::call::{Call, Guard, Target};
 use super::journal::{Journal, Work};
 use super::plan::Plan;
 use super::server::{Attachment, Product, Server, machine_tag};
-use super::situation::{Situation, SpecProblem};
+use super::situation::{Pace, Situation, SpecProblem};
 use super::wanted::{Catalog, NetworkSight, Wanted};
 use crate::claims::{Claims, Holder};
 use crate::decide::Standing;
 use crate::host::Inventory;
 use crate::journal::later;
+use crate::waiting::Turn;
 
 /// A machine as its object and the objects around it show it.
 #[derive(Clone, Debug)]
@@ -88,6 +89,8 @@ pub struct Progress {
     pub provisioned: bool,
     /// It joined, and everything that follows was done.
     pub joined: bool,
+    /// When something was last done for it that ended well.
+    pub moved: Option<Timestamp>,
 }
 
 /// The Node of a machine.
@@ -121,6 +124,10 @@ pub struct Rules {
     pub user_data_for: Duration,
     /// After this long an installation that was asked for must show.
     pub install_begins: Duration,
+    /// After this long something that Scaleway does in seconds is stuck: a start, a stop, an attachment.
+    pub boot_deadline: Duration,
+    /// After this long something that takes it an hour is: a delivery, an installation, a wipe.
+    pub install_deadline: Duration,
     /// After this long without a Node it is asked over SSH how the join goes.
     pub inspect_after: Duration,
     /// After this long without a Node something is wrong, whatever it says.
@@ -133,6 +140,8 @@ impl Default for Rules {
             calls: crate::rules::Rules::default(),
             user_data_for: Duration::from_hours(4),
             install_begins: Duration::from_mins(10),
+            boot_deadline: Duration::from_mins(20),
+            install_deadline: Duration::from_hours(3),
             inspect_after: Duration::from_mins(3),
             join_deadline: Duration::from_mins(20),
         }
@@ -267,12 +276,8 @@ pub enum Decision {
 
 /// Decides about one machine.
 pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
-    let standing = &machine.standing;
-    if standing.paused {
-        return Decision::Rest(Situation::Paused);
-    }
-    if standing.deleting && !standing.finalizer {
-        return Decision::Rest(Situation::Gone);
+    if let Some(waiting) = machine.standing.is_held() {
+        return Decision::Rest(Situation::Waiting(waiting));
     }
     if let Some(until) = machine
         .journal
@@ -284,32 +289,41 @@ pub fn decide(machine: &Machine, seen: &Seen<'_>) -> Decision {
     if let Some(drop) = drop_void_claim(machine, seen) {
         return drop;
     }
-    patiently(machine, next(machine, seen), seen)
+    not_for_ever(machine, patiently(machine, next(machine, seen), seen), seen)
+}
+
+/// What should have ended long ago is something to tell people, not to wait for in silence.
+fn not_for_ever(machine: &Machine, next: Decision, seen: &Seen<'_>) -> Decision {
+    let Decision::Rest(situation) = next else { return next };
+    let limit = match situation.pace() {
+        Pace::Quick => seen.rules.boot_deadline,
+        Pace::Slow => seen.rules.install_deadline,
+        Pace::Ours => return Decision::Rest(situation),
+    };
+    // A server that served and is started again says nothing of since when.
+    if machine.progress.joined && !machine.standing.deleting {
+        return Decision::Rest(situation);
+    }
+    let began = machine.journal.as_ref().map(|journal| journal.started_at);
+    match machine.progress.moved.max(began) {
+        Some(since) if due(since, limit, seen.now).is_ok() => Decision::Rest(Situation::Stuck {
+            at: Box::new(situation),
+            since,
+        }),
+        _ => Decision::Rest(situation),
+    }
 }
 
 fn next(machine: &Machine, seen: &Seen<'_>) -> Decision {
-    let standing = &machine.standing;
-    if standing.deleting && standing.moved_away {
-        return release::finish(machine, seen);
-    }
-    if standing.deleting {
-        return release::delete(machine, seen);
-    }
-    if !standing.owned {
-        return Decision::Rest(Situation::WaitingForOwner);
-    }
-    if !standing.finalizer {
-        return Decision::Act(Action::AddFinalizer);
-    }
-    if !standing.cluster_ready {
-        return Decision::Rest(Situation::WaitingForCluster);
-    }
-    if !standing.bootstrap_data {
-        return Decision::Rest(Situation::WaitingForBootstrapData);
-    }
-    match &machine.server {
-        Some(server) => provision::go_on(machine, server, seen),
-        None => provision::begin(machine, seen),
+    match machine.standing.turn() {
+        Err(waiting) => Decision::Rest(Situation::Waiting(waiting)),
+        Ok(Turn::Finish) => release::finish(machine, seen),
+        Ok(Turn::Delete) => release::delete(machine, seen),
+        Ok(Turn::Protect) => Decision::Act(Action::AddFinalizer),
+        Ok(Turn::Serve) => match &machine.server {
+            Some(server) => provision::go_on(machine, server, seen),
+            None => provision::begin(machine, seen),
+        },
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the two kinds have in common, and the little in which they differ.
 
 use k8s_openapi::api::core::v1::Taint;
-use kube::ResourceExt as _;
 use russet_api::conditions::Condition;
 use russet_api::machine::{Intent, MachineAddress, MachineInitialization, Phase, Step};
 use russet_api::values::{Invalid, ProviderId, ProviderKind, Zone};
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::server::Product;
 use super::situation::SpecProblem;
 use super::wanted::{Network, Source, Wanted};
+use crate::surroundings;
 
 /// The status of either kind. What one of them does not have stays empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -103,10 +103,7 @@ pub trait LinuxKind: Namespaced + Serialize {
 
 /// The group whose SSH key a machine uses: its fleet, or one of its own.
 pub fn key_group<K: LinuxKind>(object: &K) -> String {
-    match object.fleet().filter(|fleet| !fleet.is_empty()) {
-        Some(fleet) => fleet.to_owned(),
-        None => format!("{}-{}", object.namespace().unwrap_or_default(), object.name_any()),
-    }
+    surroundings::key_group(object, object.fleet())
 }
 
 fn field<E: std::fmt::Display>(name: &str) -> impl FnOnce(E) -> SpecProblem {
@@ -160,6 +157,37 @@ macro_rules! common {
     }};
 }
 
+// The specs have these fields in common, and no type.
+macro_rules! spec_fields {
+    () => {
+        fn zone(&self) -> Result<Zone, Invalid> {
+            self.spec.zone_or_default()
+        }
+
+        fn provider_id(&self) -> Result<Option<ProviderId>, Invalid> {
+            self.spec.provider_id()
+        }
+
+        fn fleet(&self) -> Option<&str> {
+            self.spec.fleet_name.as_deref()
+        }
+
+        fn taints(&self) -> &[Taint] {
+            &self.spec.node_taints
+        }
+    };
+}
+
+macro_rules! network {
+    ($spec:expr) => {
+        network(
+            $spec.private_network_id.as_deref(),
+            $spec.private_network_name.as_deref(),
+            $spec.private_network_cidr(),
+        )?
+    };
+}
+
 impl LinuxKind for ScalewayInstanceMachine {
     const PRODUCT: Product = Product::Instance;
     const PROVIDER: ProviderKind = ProviderKind::Instance;
@@ -177,29 +205,11 @@ impl LinuxKind for ScalewayInstanceMachine {
             image: spec.image_or_default().to_owned(),
             root_volume_gb: root,
             source: Source::Order,
-            network: network(
-                spec.private_network_id.as_deref(),
-                spec.private_network_name.as_deref(),
-                spec.private_network_cidr(),
-            )?,
+            network: network!(spec),
         })
     }
 
-    fn zone(&self) -> Result<Zone, Invalid> {
-        self.spec.zone_or_default()
-    }
-
-    fn provider_id(&self) -> Result<Option<ProviderId>, Invalid> {
-        self.spec.provider_id()
-    }
-
-    fn fleet(&self) -> Option<&str> {
-        self.spec.fleet_name.as_deref()
-    }
-
-    fn taints(&self) -> &[Taint] {
-        &self.spec.node_taints
-    }
+    spec_fields!();
 
     fn status(&self) -> Status {
         common!(self.status, |_: &_| None)
@@ -225,29 +235,11 @@ impl LinuxKind for ScalewayElasticMetalMachine {
                 Some(prefix) => Source::Adopt(prefix),
                 None => Source::Order,
             },
-            network: network(
-                spec.private_network_id.as_deref(),
-                spec.private_network_name.as_deref(),
-                spec.private_network_cidr(),
-            )?,
+            network: network!(spec),
         })
     }
 
-    fn zone(&self) -> Result<Zone, Invalid> {
-        self.spec.zone_or_default()
-    }
-
-    fn provider_id(&self) -> Result<Option<ProviderId>, Invalid> {
-        self.spec.provider_id()
-    }
-
-    fn fleet(&self) -> Option<&str> {
-        self.spec.fleet_name.as_deref()
-    }
-
-    fn taints(&self) -> &[Taint] {
-        &self.spec.node_taints
-    }
+    spec_fields!();
 
     fn status(&self) -> Status {
         common!(self.status, |status: &russet_api::ScalewayElasticMetalMachineStatus| {

@@ -17,12 +17,10 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::runtime::events::Recorder;
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher;
-use kube::{Client, Resource as _};
 use russet_controller::runner::{Environment, Runner};
-use russet_controller::{Cache, Component, Manager};
+use russet_controller::{Component, Manager};
 
 use super::cloud::Cloud;
 use super::decide::Rules;
@@ -30,19 +28,19 @@ use super::hosts::Hosts;
 use super::kind::LinuxKind;
 use super::metrics::LinuxMetrics;
 use super::script::Scripts;
-use super::spend::LinuxBudget;
+use super::spend::LinuxTally;
 use super::zones::Zones;
 use crate::bootstrap::{Pool, Services};
-use crate::capi;
 use crate::claims_store::ClaimStore;
 use crate::machine::Effects;
 use crate::machine::credentials::Secrets;
 use crate::machine::memory::Memory;
 use crate::machine::selection;
-use crate::registry::{Key, Registry};
+use crate::registry::Registry;
+use crate::spend::Budget;
+use crate::surroundings::Surroundings;
 
 pub use crate::machine::Error;
-pub use view::key;
 
 /// What a controller works with.
 #[derive(Clone)]
@@ -71,8 +69,10 @@ pub struct Parts {
     pub rules: Rules,
     /// Longest wait after a refusal.
     pub slowest_retry: Duration,
-    /// What servers may cost.
-    pub budget: LinuxBudget,
+    /// What machines may cost.
+    pub budget: Budget,
+    /// What servers of this product cost.
+    pub tally: Arc<LinuxTally>,
     /// Whether anything is written.
     pub effects: Effects,
     /// Only machines with this value of the watch-filter label.
@@ -95,9 +95,7 @@ struct Context {
     client: Client,
     secrets: Secrets,
     recorder: Recorder,
-    machines: Cache<capi::Machine>,
-    clusters: Cache<capi::Cluster>,
-    nodes: Cache<capi::Node>,
+    surroundings: Surroundings,
     memory: Memory,
 }
 
@@ -108,48 +106,15 @@ pub fn component<K: LinuxKind>(manager: &Manager, parts: Parts) -> Component {
         ..manager.environment()
     };
     let mut runner: Runner<K> = Runner::new(K::CONTROLLER, environment, &selection(parts.watch_filter.as_deref()));
-    let machines = runner.watches(&watcher::Config::default(), ours::<K>);
-    let registry = parts.registry.clone();
-    let clusters = runner.watches(&watcher::Config::default(), move |cluster: &capi::Cluster| {
-        let meta = cluster.meta();
-        let found = registry.of_cluster(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        );
-        found.iter().map(reference).collect()
-    });
-    let registry = parts.registry.clone();
-    let nodes = runner.watches_cluster(&watcher::Config::default(), move |node: &capi::Node| {
-        let found = registry.named(node.metadata.name.as_deref().unwrap_or_default());
-        found.iter().map(reference).collect()
-    });
-    parts.registry.connect(runner.handle());
+    let surroundings = Surroundings::watch(&mut runner, &parts.registry);
     let client = manager.client();
     let context = Context {
         recorder: Recorder::new(client.clone(), crate::machine::MANAGER.to_owned().into()),
         secrets: Secrets(client.clone()),
         client,
-        machines,
-        clusters,
-        nodes,
+        surroundings,
         memory: Memory::default(),
         parts,
     };
     Component::controller(runner, Arc::new(context), reconcile::reconcile::<K>)
-}
-
-/// The object of ours behind a Machine.
-fn ours<K: LinuxKind>(machine: &capi::Machine) -> Vec<ObjectRef<K>> {
-    let infrastructure = &machine.spec.infrastructure_ref;
-    if infrastructure.kind != K::kind(&()) {
-        return Vec::new();
-    }
-    vec![reference(&Key {
-        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
-        name: infrastructure.name.clone(),
-    })]
-}
-
-fn reference<K: LinuxKind>(key: &Key) -> ObjectRef<K> {
-    ObjectRef::new(&key.name).within(&key.namespace)
 }

@@ -14,7 +14,7 @@ use super::metrics::LinuxMetrics;
 use super::report::LinuxReport;
 use super::script::Scripts;
 use super::server::Product;
-use super::spend::LinuxBudget;
+use super::spend::LinuxTally;
 use super::zones::Zones;
 use crate::bootstrap::{Pool, Services};
 use crate::claims_store::{ClaimStore, Family};
@@ -22,6 +22,7 @@ use crate::config::Settings;
 use crate::metrics::ProviderMetrics;
 use crate::provider::task;
 use crate::registry::Registry;
+use crate::spend::Budget;
 
 /// What Linux machines need of the rest of the provider.
 pub(crate) struct Needs<'a> {
@@ -29,6 +30,7 @@ pub(crate) struct Needs<'a> {
     pub(crate) call_timeout: Duration,
     pub(crate) services: Services,
     pub(crate) metrics: &'a ProviderMetrics,
+    pub(crate) budget: Budget,
     /// Servers that can be reached; none: over SSH.
     pub(crate) hosts: Option<Arc<dyn Hosts>>,
 }
@@ -40,10 +42,15 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
     let claims = ClaimStore::of(Family::Linux, manager.client(), &settings.secrets_namespace);
     let metrics = LinuxMetrics::new(manager.registry());
     let scripts = Arc::new(Scripts::new(linux.scripts.clone()));
-    let budget = LinuxBudget::new(settings.spend_cap);
-    let parts = |product: Product| {
+    let served = |product| {
         let registry = Registry::default();
         let cloud = Cloud::new(needs.scaleway.clone(), product, linux.scripts.local_data);
+        (Zones::new(cloud.clone(), registry.clone()), cloud, registry)
+    };
+    let (instance, metal) = (served(Product::Instance), served(Product::Metal));
+    let everywhere = [instance.0.clone(), metal.0.clone()];
+    let parts = |(zones, cloud, registry): (Zones, Cloud, Registry)| {
+        let tally = LinuxTally::included(&needs.budget, cloud.clone(), everywhere.clone());
         let pool = Pool::new(
             usize::from(settings.bootstrap.max_concurrent_bootstraps),
             settings.bootstrap.bootstrap_retry_interval,
@@ -51,7 +58,7 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             needs.metrics.clone(),
         );
         Parts {
-            zones: Zones::new(cloud.clone(), registry.clone()),
+            zones,
             cloud,
             call_timeout: needs.call_timeout,
             claims: claims.clone(),
@@ -63,13 +70,14 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             metrics: metrics.clone(),
             rules: linux.rules.clone(),
             slowest_retry: linux.slowest_retry,
-            budget: budget.clone(),
+            budget: needs.budget.clone(),
+            tally,
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency: settings.concurrency,
         }
     };
-    let (instance, metal) = (parts(Product::Instance), parts(Product::Metal));
+    let (instance, metal) = (parts(instance), parts(metal));
     let freed = metal.zones.clone();
     claims.when_freed(move || freed.wake_waiting());
     let report = LinuxReport {

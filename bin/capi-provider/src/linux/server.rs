@@ -15,6 +15,9 @@ pub const TAG: &str = "capi";
 /// On a server that was taken, not ordered: it is wiped and freed, never deleted.
 pub const ADOPTED_TAG: &str = "capi-adopted";
 
+/// On a server that could not be on Private Networks when it was taken: what that costs ends when it is freed.
+pub const NETWORKING_TAG: &str = "capi-networking";
+
 /// Which product of Scaleway's a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Product {
@@ -56,7 +59,7 @@ pub enum State {
 pub enum Networking {
     /// Not ordered.
     Off,
-    /// Being set up.
+    /// Being set up, or ended.
     Enabling,
     /// It can.
     On,
@@ -141,6 +144,11 @@ impl Server {
     /// The machine it says it belongs to.
     pub fn owner(&self) -> Option<&str> {
         self.tags.iter().find_map(|tag| tag.strip_prefix(MACHINE_TAG))
+    }
+
+    /// Whether it is on Private Networks only for us, and that has to end.
+    pub fn has_networking_for_us(&self) -> bool {
+        self.networking != Networking::Off && self.tags.iter().any(|tag| tag == NETWORKING_TAG)
     }
 
     /// Whether it was taken rather than ordered.

@@ -1,69 +1,87 @@
-//! What Linux servers cost, and how much of it may be in use: the cap of `--max-hourly-spend` counts what bears our tags.
+//! What Linux servers in use cost: all that bear our tag, for the cap of [`crate::spend`].
 
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use russet_api::values::Zone;
-use tokio::sync::{Mutex, MutexGuard};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use russet_api::values::{ServerId, Zone};
+use tokio::time::Instant;
 
-use super::cloud::{Cloud, Offered};
+use super::cloud::Cloud;
 use super::server::TAG;
-use super::wanted::Wanted;
 use super::zones::Zones;
+use crate::spend::{Budget, Tally, unknown};
 
-/// The cap. Cheap to clone; both kinds share one.
-#[derive(Clone, Debug, Default)]
-pub struct LinuxBudget(Arc<Inner>);
+/// A list may lack for a while what was ordered a moment ago.
+const LISTED_AFTER: Duration = Duration::from_mins(5);
 
-#[derive(Debug, Default)]
-struct Inner {
-    cap: Option<f64>,
-    counting: Mutex<()>,
+/// The servers of one product.
+#[derive(Debug)]
+pub struct LinuxTally {
+    cloud: Cloud,
+    /// Where machines of either product are.
+    zones: [Zones; 2],
+    recent: Mutex<HashMap<ServerId, (Instant, f64)>>,
 }
 
-impl LinuxBudget {
-    /// With this cap in euros per hour, or none.
-    pub fn new(cap: Option<f64>) -> Self {
-        Self(Arc::new(Inner {
-            cap,
-            counting: Mutex::default(),
-        }))
+impl LinuxTally {
+    /// Counts what is in any of these zones, against this budget.
+    pub fn included(budget: &Budget, cloud: Cloud, zones: [Zones; 2]) -> Arc<Self> {
+        let tally = Arc::new(Self {
+            cloud,
+            zones,
+            recent: Mutex::default(),
+        });
+        budget.include(Arc::downgrade(&tally) as _);
+        tally
     }
 
-    /// From a check to the order that it allows only one machine counts.
-    pub(super) async fn counting(&self) -> MutexGuard<'_, ()> {
-        self.0.counting.lock().await
+    /// The price of another server.
+    pub async fn price(&self, zone: &Zone, type_: &str) -> Option<f64> {
+        self.cloud.price(zone, type_).await.ok().flatten()
     }
 
-    /// Whether another server of this type may be ordered; else a sentence.
-    pub(super) async fn check(&self, cloud: &Cloud, zones: &Zones, zone: &Zone, wanted: &Wanted) -> Result<(), String> {
-        let Some(cap) = self.0.cap else { return Ok(()) };
-        let unknown = || {
-            format!(
-                "the price of {} in {zone} is not known, and a spend cap is set; it is read again soon, or remove --max-hourly-spend",
-                wanted.type_
-            )
-        };
-        let offered = cloud.offered(zone, wanted).await.ok();
-        let price = offered.as_ref().and_then(Offered::price).ok_or_else(unknown)?;
-        // What is in use is counted fresh: a list of a moment ago may lack what another machine ordered since.
-        let mut used = 0.0;
-        for (place, _) in zones.all() {
-            let servers = cloud.list(&place).await.map_err(|error| error.to_string())?;
-            for server in servers.iter().filter(|server| server.tags.iter().any(|tag| tag == TAG)) {
-                let same = Wanted {
-                    type_: server.type_.clone(),
-                    ..wanted.clone()
-                };
-                let offered = cloud.offered(&place, &same).await.ok();
-                used += offered.as_ref().and_then(Offered::price).unwrap_or_default();
+    /// This one was ordered just now.
+    pub fn ordered(&self, server: &ServerId, price: Option<f64>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|_, (at, _)| at.elapsed() < LISTED_AFTER);
+        if let Some(price) = price {
+            recent.insert(server.clone(), (Instant::now(), price));
+        }
+    }
+
+    async fn count(&self) -> Result<f64, String> {
+        let places: BTreeSet<Zone> = self.zones.iter().flat_map(Zones::all).map(|(zone, _)| zone).collect();
+        let mut used: HashMap<ServerId, f64> = HashMap::new();
+        for place in places {
+            // Fresh: what the shared poll saw may lack what another machine ordered since.
+            let listed = match self.cloud.list(&place).await {
+                Ok(servers) => servers,
+                // Not every product is in every zone.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error.to_string()),
+            };
+            for server in listed.iter().filter(|server| server.tags.iter().any(|tag| tag == TAG)) {
+                let price = self.cloud.price(&place, &server.type_).await;
+                let price = price.map_err(|error| error.to_string())?;
+                let price = price.ok_or_else(|| unknown(&place, &server.type_))?;
+                used.insert(server.id.clone(), price);
             }
         }
-        if used + price <= cap {
-            return Ok(());
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        for (server, (at, price)) in recent.iter() {
+            if at.elapsed() < LISTED_AFTER {
+                used.entry(server.clone()).or_insert(*price);
+            }
         }
-        Err(format!(
-            "the servers in use cost {used:.2} EUR per hour, and another {} would exceed --max-hourly-spend={cap:.2}; scale a fleet down or raise the cap",
-            wanted.type_
-        ))
+        Ok(used.values().sum())
+    }
+}
+
+impl Tally for LinuxTally {
+    fn used(&self) -> BoxFuture<'_, Result<f64, String>> {
+        self.count().boxed()
     }
 }

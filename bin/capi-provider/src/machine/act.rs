@@ -76,7 +76,7 @@ impl Context {
         let adopting = machine.server.is_none() && machine.provider_server.is_none();
         let counted = self.parts.budget.counting().await;
         if let (true, Ok(wanted)) = (adopting, &machine.wanted)
-            && let Err(report) = self.afford(machine, wanted)
+            && let Err(report) = self.afford(machine, wanted).await
         {
             drop(counted);
             let retry = report.retry;
@@ -95,14 +95,9 @@ impl Context {
     }
 
     /// Whether another host may be taken into use; else what to say.
-    fn afford(&self, machine: &Machine, wanted: &Wanted) -> Result<(), Box<Report>> {
-        let Some(claims) = self.parts.claims.copy() else {
-            return Ok(());
-        };
-        let verdict = self
-            .parts
-            .budget
-            .check(&self.parts.inventories, &claims, &machine.zone, &wanted.type_);
+    async fn afford(&self, machine: &Machine, wanted: &Wanted) -> Result<(), Box<Report>> {
+        let (budget, zone, type_) = (&self.parts.budget, &machine.zone, &wanted.type_);
+        let verdict = budget.check(zone, type_, budget.price(zone, type_)).await;
         verdict.map_err(|message| {
             Box::new(Report {
                 phase: Some(Phase::Pending),
@@ -151,7 +146,7 @@ impl Context {
     /// Before a host is chosen: Scaleway puts keys on hosts only when they are installed, and money is short.
     async fn ready_to_claim(&self, mac: &Mac, machine: &Machine) -> Result<(), Box<Report>> {
         if let Ok(wanted) = &machine.wanted {
-            self.afford(machine, wanted)?;
+            self.afford(machine, wanted).await?;
         }
         let Some(keys) = &self.parts.services.keys else {
             return Ok(());

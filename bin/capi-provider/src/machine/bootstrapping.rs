@@ -17,11 +17,14 @@ use russet_telemetry::Secret;
 use super::credentials::Credentials;
 use super::reconcile::NOW;
 use super::status::Draft;
-use super::view::{CREDENTIALS_STEP, key, key_group};
+use super::view::{CREDENTIALS_STEP, key_group};
 use super::{Context, Error, Mac};
-use crate::bootstrap::{Done, Failed, HostFacts, Job, Kind, LoginKey, Problem, Seat, Services, Trouble, Work};
+use crate::bootstrap::{
+    Done, Failed, HostFacts, Job, Kind, LOGIN_STEP, LoginKey, Problem, Seat, Services, Trouble, Work,
+};
 use crate::decide::Machine;
 use crate::host::Host;
+use crate::surroundings::key;
 
 /// The pool wakes whoever it concerns; this is for the case that it does not.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -179,6 +182,10 @@ impl Context {
                 if let Some(fingerprint) = fingerprint {
                     self.secrets.store_fingerprint(mac, &host.id, fingerprint).await?;
                 }
+                if step == LOGIN_STEP {
+                    // Scaleway may know another password: then the host was installed again, and its key is another, too.
+                    draft.status.steps.retain(|step| step.name != CREDENTIALS_STEP);
+                }
                 let attempts = machine.setup.attempts.saturating_add(1);
                 draft.status.bootstrap_attempts = Some(i32::try_from(attempts).unwrap_or(i32::MAX));
                 let message = format!("step {step} failed: {message} (attempt {attempts}; it is tried again)");
@@ -256,6 +263,14 @@ async fn prepare(
             });
         }
     };
+    let tailnet_key = match &services.tailnet {
+        Some(tailnet) => Some(tailnet.key().await?),
+        None => None,
+    };
+    let vlan = match &services.networks {
+        Some(networks) => Some(networks.vlan(&machine.zone, &host.id).await?),
+        None => None,
+    };
     let facts = facts(mac);
     let password = credentials
         .password
@@ -273,6 +288,8 @@ async fn prepare(
         labels: node_labels(&facts),
         taints: node_taints(),
         join_kubeconfig,
+        tailnet_key,
+        vlan,
         runner,
         facts,
         hash: crate::bootstrap::HostConfigHash::new(""),

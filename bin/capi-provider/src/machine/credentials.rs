@@ -14,6 +14,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use russet_api::labels;
 use russet_api::values::ServerId;
 use russet_telemetry::Secret;
+use tracing::info;
 
 use super::{Error, MANAGER};
 
@@ -21,6 +22,8 @@ const PASSWORD: &str = "sudo-password";
 const USERNAME: &str = "ssh-username";
 const FINGERPRINT: &str = "host-fingerprint";
 const SERVER: &str = "scaleway.tuist.dev/server-id";
+/// Who writes host keys, so that they can be dropped alone.
+const KEY_MANAGER: &str = "capi-scaleway-applesilicon-host-key";
 /// What hosts are logged in to as, if Scaleway does not say.
 const DEFAULT_USER: &str = "m1";
 
@@ -85,7 +88,8 @@ impl Secrets {
             }))
     }
 
-    /// Stores credentials that Scaleway told. A host key of an earlier installation goes with the old Secret.
+    /// Stores credentials that Scaleway told. Another password than before is another installation, whose host key is another, too:
+    /// Scaleway vouches for it, so the pin is dropped instead of being held against the host.
     pub(crate) async fn store(
         &self,
         mac: &impl Owner,
@@ -94,6 +98,15 @@ impl Secrets {
         password: &Secret<String>,
     ) -> Result<(), Error> {
         let user = if user.is_empty() { DEFAULT_USER } else { user };
+        let before = self.read(mac, server).await?;
+        let was_another = before
+            .as_ref()
+            .and_then(|before| before.password.as_ref())
+            .is_some_and(|before| before.expose() != password.expose());
+        if was_another && before.is_some_and(|before| before.fingerprint.is_some()) {
+            info!(%server, "the password of the host is another: it was installed again, and its pinned host key is dropped");
+            self.apply(mac, server, KEY_MANAGER, &BTreeMap::new()).await?;
+        }
         let data = BTreeMap::from([(PASSWORD, password.expose().as_str()), (USERNAME, user)]);
         self.apply(mac, server, MANAGER, &data).await
     }
@@ -106,8 +119,7 @@ impl Secrets {
         fingerprint: &str,
     ) -> Result<(), Error> {
         let data = BTreeMap::from([(FINGERPRINT, fingerprint)]);
-        self.apply(mac, server, "capi-scaleway-applesilicon-host-key", &data)
-            .await
+        self.apply(mac, server, KEY_MANAGER, &data).await
     }
 
     /// Whether a person has put a password into the Secret that Scaleway does not tell any more.

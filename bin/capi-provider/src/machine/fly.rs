@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use russet_api::events::apple_silicon as events;
+use russet_api::values::ServerId;
 use russet_controller::Outcome;
 use tracing::{info, warn};
 
@@ -10,7 +11,8 @@ use super::status::Draft;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
 use crate::decide::Machine;
-use crate::flight::{Ask, Flight, Plan};
+use crate::flight::{Answer, Crew, HostCall, Plan, fly};
+use crate::host::Sight;
 use crate::journal::{Journal, Step, Work, later};
 
 impl Context {
@@ -22,54 +24,13 @@ impl Context {
         let begins = machine.journal.is_none();
         let (step, work) = (plan.attempt.step, plan.journal.work.clone());
         let rules = &self.parts.rules;
-        let send_by = later(later(plan.attempt.at, rules.send_within), self.parts.call_timeout);
-        let mut flight = Flight::new(plan, rules);
-        let mut live = mac.clone();
-        let mut failure = None;
-        loop {
-            match flight.ask(Timestamp::now()) {
-                Ask::Write(journal) => {
-                    let mut draft = Draft::start(&live);
-                    draft.journal(Some(&journal));
-                    match self.write_draft(&live, draft).await {
-                        Ok(Some(written)) => {
-                            live = written;
-                            flight.wrote(true);
-                        }
-                        // The attempt has an id of its own, so there is always something to write.
-                        Ok(None) => flight.wrote(false),
-                        Err(error) => {
-                            failure = Some(error);
-                            flight.wrote(false);
-                        }
-                    }
-                }
-                Ask::Get(server) => {
-                    let sight = self.see(machine, &server).await;
-                    if let Err(error) = &sight {
-                        warn!(%server, %error, "the host could not be read right before a call; nothing is sent");
-                    }
-                    flight.got(sight.ok().map(|(sight, _)| sight).as_ref(), Timestamp::now());
-                }
-                Ask::Send(server, call) => {
-                    let answer = self
-                        .parts
-                        .inventories
-                        .send(&machine.zone, &server, &call, send_by)
-                        .await;
-                    info!(%server, ?call, ?answer, "called Scaleway");
-                    flight.answered(&answer, Timestamp::now());
-                }
-                Ask::Settle(journal) => {
-                    self.settle(&live, &flight.plan().attempt.id, &journal).await?;
-                    flight.settled();
-                }
-                Ask::End => break,
-            }
-        }
-        if let Some(error) = failure {
-            return Err(error);
-        }
+        let mut pilot = Pilot {
+            context: self,
+            machine,
+            live: mac.clone(),
+            send_by: later(later(plan.attempt.at, rules.send_within), self.parts.call_timeout),
+        };
+        fly(plan, rules, &mut pilot).await?;
         self.tell_step(mac, machine, step, &work, begins).await;
         Ok(NOW)
     }
@@ -120,5 +81,47 @@ impl Context {
             }
             _ => {}
         }
+    }
+}
+
+/// Does for one machine what a flight asks for.
+struct Pilot<'a> {
+    context: &'a Context,
+    machine: &'a Machine,
+    live: Mac,
+    send_by: Timestamp,
+}
+
+impl Crew<Plan> for Pilot<'_> {
+    type Error = Error;
+
+    async fn write(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let mut draft = Draft::start(&self.live);
+        draft.journal(Some(journal));
+        // The attempt has an id of its own, so there is always something to write.
+        let Some(written) = self.context.write_draft(&self.live, draft).await? else {
+            return Ok(false);
+        };
+        self.live = written;
+        Ok(true)
+    }
+
+    async fn look(&mut self, server: &ServerId) -> Option<Sight> {
+        let sight = self.context.see(self.machine, server).await;
+        if let Err(error) = &sight {
+            warn!(%server, %error, "the host could not be read right before a call; nothing is sent");
+        }
+        sight.ok().map(|(sight, _)| sight)
+    }
+
+    async fn send(&mut self, server: &ServerId, call: &HostCall) -> Answer {
+        let inventories = &self.context.parts.inventories;
+        let answer = inventories.send(&self.machine.zone, server, call, self.send_by).await;
+        info!(%server, ?call, ?answer, "called Scaleway");
+        answer
+    }
+
+    async fn settle(&mut self, attempt: &str, journal: &Journal) -> Result<(), Error> {
+        self.context.settle(&self.live, attempt, journal).await
     }
 }

@@ -7,11 +7,11 @@ use russet_controller::Outcome;
 use russet_scaleway::Error as ScalewayError;
 use russet_scaleway::apple_silicon::Server;
 
-use super::view::key;
 use super::{Context, Error, Mac};
 use crate::claims::Claims;
 use crate::decide::{Machine, Need};
 use crate::host::{Image, Sight};
+use crate::surroundings::key;
 
 /// The poll wakes whoever waits for it; this is for the case that it does not.
 const POLL_PATIENCE: Duration = Duration::from_secs(30);

@@ -6,8 +6,8 @@ use russet_api::ScalewayAppleSiliconMachineStatus as Status;
 use russet_api::machine::Phase;
 use tracing::debug;
 
-use super::view::key;
 use super::{Context, Mac};
+use crate::surroundings::key;
 
 impl Context {
     /// Something went as it should.

@@ -13,6 +13,7 @@ use super::{Context, Effects, Error, Mac};
 use crate::claims::Claims;
 use crate::decide::{Action, Decision, Machine, Seen, decide};
 use crate::situation::Situation;
+use crate::surroundings::key;
 
 /// Time for the event of our own write to arrive, should it take longer than usual.
 const ECHO: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ pub(super) async fn reconcile(mac: Arc<Mac>, context: Arc<Context>) -> Result<Ou
 
 impl Context {
     async fn work_on(&self, mac: &Mac) -> Result<Outcome, Error> {
-        let around = self.around(mac);
+        let around = self.surroundings.of(mac);
         let uid = mac.metadata.uid.clone().unwrap_or_default();
         let cleaned = self.memory.is_clean(&uid);
         let machine = match view::view(mac, &around, self.parts.default_pool.as_ref(), cleaned) {
@@ -47,9 +48,7 @@ impl Context {
                 return self.rest_unreadable(mac, &unreadable).await;
             }
         };
-        self.parts
-            .registry
-            .note(&view::key(mac), view::ties(mac, &machine, &around));
+        self.parts.registry.note(&key(mac), view::ties(&machine, &around));
         if machine.standing.deleting {
             // Nobody has use for it any more, and a host that is wiped should not be worked on.
             self.parts.pool.forget(&uid);

@@ -10,12 +10,13 @@ use tracing::warn;
 
 use super::status::Draft;
 use super::update::Kept;
-use super::view::key;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
 use crate::decide::Machine;
 use crate::journal::Unreadable;
 use crate::situation::{Report, Retry, Situation};
+use crate::surroundings::key;
+use crate::waiting::Waiting;
 
 fn outcome(retry: Retry) -> Outcome {
     match retry {
@@ -45,7 +46,7 @@ impl Context {
         let report = situation.report(machine.standing.deleting);
         let mut retry = outcome(report.retry);
         match situation {
-            Situation::Gone => {
+            Situation::Waiting(Waiting::Gone) => {
                 self.gone(mac);
                 return Ok(Outcome::Done);
             }
@@ -159,7 +160,7 @@ impl Context {
                 .message(message)
                 .severity(Severity::Warning)
         };
-        match self.nodes.get(None, &name) {
+        match self.surroundings.nodes.get(None, &name) {
             None => no(
                 reasons::apple_silicon::NODE_MISSING,
                 "there is no Node of this name; look at the log of tart-kubelet on the host, or delete the Machine to have another host take its place",

@@ -102,7 +102,8 @@ impl Draft {
     pub(super) fn finish(mut self) -> Status {
         self.status.observed_generation = self.generation;
         let paused = conditions::is_true(&self.status.conditions, types::PAUSED);
-        let ready = ready(&self.status, self.deleting);
+        let needed = [types::PROVISIONED, types::BOOTSTRAPPED];
+        let ready = ready(&self.status.conditions, &needed, self.deleting);
         if !paused {
             self.condition(ready);
         }
@@ -110,16 +111,16 @@ impl Draft {
     }
 }
 
-/// Whether the host does what it is for, all life long; core mirrors this to the Machine.
-fn ready(status: &Status, deleting: bool) -> Condition {
-    let of = |type_: &str| conditions::find(&status.conditions, type_);
+/// Whether a machine does what it is for, all life long: whether all of these hold. Core mirrors this to the Machine.
+pub(crate) fn ready(all: &[Condition], needed: &[&str], deleting: bool) -> Condition {
+    let of = |type_: &str| conditions::find(all, type_);
     if deleting {
         let message = of(types::DELETING).and_then(|condition| condition.message.clone());
         return Condition::new(types::READY, false, reasons::DELETING)
             .message(message.unwrap_or_default())
             .severity(Severity::Info);
     }
-    for type_ in [types::PROVISIONED, types::BOOTSTRAPPED] {
+    for type_ in needed {
         match of(type_) {
             Some(condition) if condition.status == ConditionStatus::True => {}
             Some(condition) => {

@@ -9,24 +9,27 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_api::annotations::cluster_api::PAUSED;
 use russet_api::conditions::{self, Condition, Severity, reasons, types};
-use russet_api::machine::{Phase, Step};
+use russet_api::machine::{Phase, Step, StepState};
 use russet_controller::Outcome;
+use russet_scaleway::apple_silicon::Password;
 use tracing::info;
 
 use super::bootstrapping::facts;
 use super::look::Sights;
 use super::reconcile::NOW;
 use super::status::Draft;
-use super::view::key;
 use super::{Context, Error, Mac};
-use crate::bootstrap::{Done, Kind, Seat, Trouble};
+use crate::bootstrap::{Done, Kind, LOGIN_STEP, Seat, Trouble};
 use crate::capi;
 use crate::decide::Machine;
 use crate::journal::later;
 use crate::rollout::{self, Facts, Host, Marks, Plan, Verdict, Wait};
+use crate::surroundings::key;
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// Steps that had to wait are tried again this often.
+const HELD_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a look at a host that serves ended.
 pub(super) enum Kept {
@@ -72,6 +75,12 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
     }
 }
 
+/// Whether steps of a set-up that is over had to wait.
+fn waits(mac: &Mac) -> bool {
+    let mut steps = mac.status.iter().flat_map(|status| &status.steps);
+    steps.any(|step| step.state == StepState::Pending && step.message.is_some())
+}
+
 /// Whether a machine is of the same fleet.
 fn is_mate(mac: &Mac, other: &Mac) -> bool {
     mac.namespace() == other.namespace() && mac.spec.fleet_name == other.spec.fleet_name
@@ -96,7 +105,7 @@ impl Context {
         if let Seat::Running(_) = seat {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
-        if matches!(seat, Seat::Free) && self.rejoin(mac, machine) {
+        if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
         let now = Timestamp::now();
@@ -133,8 +142,9 @@ impl Context {
             let again = left.unwrap_or(LOOK_AGAIN).max(Duration::from_millis(50)).min(rest);
             return Ok(Kept::Same(Some(again)));
         }
-        let missing = self.nodes.get(None, &mac.name_any()).is_none();
-        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after)))
+        let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
+        let held = waits(mac).then_some(HELD_AGAIN);
+        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
 
     /// Makes the plan for the fleet and begins the update of this host if it says so; both at once, so that the next plan sees it.
@@ -188,9 +198,10 @@ impl Context {
     fn rollout_host(&self, mac: &Mac) -> Host {
         let status = mac.status.clone().unwrap_or_default();
         let uid = mac.uid().unwrap_or_default();
-        let cluster = self.around(mac).cluster;
+        let cluster = self.surroundings.of(mac).cluster;
         let facts = Facts {
             ready: self
+                .surroundings
                 .nodes
                 .get(None, &mac.name_any())
                 .is_some_and(|node| node.is_ready()),
@@ -225,7 +236,7 @@ impl Context {
 
     /// Has a host whose Node is gone for a while join again, without setting it up from nothing: what runs on it goes on.
     fn rejoin(&self, mac: &Mac, machine: &Machine) -> bool {
-        if self.nodes.get(None, &mac.name_any()).is_some() {
+        if self.surroundings.nodes.get(None, &mac.name_any()).is_some() {
             return false;
         }
         let status = mac.status.clone().unwrap_or_default();
@@ -240,6 +251,15 @@ impl Context {
             return false;
         }
         info!("the Node is gone; the host is asked to join again");
+        self.begin_update(mac, machine)
+    }
+
+    /// Goes on with steps that had to wait, such as a program that is not exchanged under a virtual machine.
+    fn finish(&self, mac: &Mac, machine: &Machine) -> bool {
+        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, HELD_AGAIN) {
+            return false;
+        }
+        info!("steps of the host had to wait; they are tried again");
         self.begin_update(mac, machine)
     }
 
@@ -262,6 +282,19 @@ impl Context {
         Ok(NOW)
     }
 
+    /// A host that does not know us, or is not the one we know, may have been installed again: then Scaleway knows another password.
+    async fn refresh_credentials(&self, mac: &Mac, machine: &Machine) -> Result<(), Error> {
+        let Some(server) = &machine.server else {
+            return Ok(());
+        };
+        if let Ok((_, Some(seen))) = self.see(machine, server).await
+            && let Password::Known(password) = seen.password()
+        {
+            self.secrets.store(mac, server, &seen.ssh_username, &password).await?;
+        }
+        Ok(())
+    }
+
     async fn not_updated(
         &self,
         mac: &Mac,
@@ -275,6 +308,9 @@ impl Context {
         let mut news = None;
         match trouble {
             Trouble::Host(failed) => {
+                if failed.step == LOGIN_STEP {
+                    self.refresh_credentials(mac, machine).await?;
+                }
                 let hash = self.memory.last_started(uid).unwrap_or_default();
                 let me = self.rollout_host(mac);
                 let marks = rollout::failed(&me, &hash, &self.parts.rollout, Timestamp::now());

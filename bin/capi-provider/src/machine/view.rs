@@ -1,70 +1,24 @@
 //! An object and what surrounds it, as a decision needs it.
 
-use kube::ResourceExt as _;
-use russet_api::annotations::cluster_api::{DELETE_FOR_MOVE, PAUSED};
 use russet_api::conditions::{self, types};
 use russet_api::finalizers::APPLE_SILICON_MACHINE;
-use russet_api::groups::CLUSTER_API;
-use russet_api::labels::cluster_api::CLUSTER_NAME;
 use russet_api::machine::StepState;
 use russet_api::values::{PoolPrefix, ServerId, Zone};
 
-use super::{Context, Mac};
+use super::Mac;
 use crate::candidates::Wanted;
-use crate::capi;
-use crate::claims::Holder;
-use crate::decide::{Machine, Setup, Standing};
+use crate::decide::{Machine, Setup};
 use crate::journal::{Journal, Unreadable};
-use crate::registry::{Key, Ties};
+use crate::registry::Ties;
 use crate::situation::SpecProblem;
+use crate::surroundings::{self, Around, holder};
 
 /// The step that says that the credentials of the host are stored.
 pub(super) const CREDENTIALS_STEP: &str = "credentials";
 
-/// The objects around one of ours.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Around {
-    pub(super) machine: Option<capi::Machine>,
-    pub(super) cluster: Option<capi::Cluster>,
-}
-
-pub(super) fn key(mac: &Mac) -> Key {
-    Key {
-        namespace: mac.namespace().unwrap_or_default(),
-        name: mac.name_any(),
-    }
-}
-
-/// Name of the Machine that owns this object.
-fn owner(mac: &Mac) -> Option<&str> {
-    let owners = mac.owner_references().iter();
-    owners
-        .filter(|owner| owner.kind == "Machine" && owner.api_version.split('/').next() == Some(CLUSTER_API))
-        .map(|owner| owner.name.as_str())
-        .next()
-}
-
-impl Context {
-    /// Reads what surrounds an object, from the caches.
-    pub(super) fn around(&self, mac: &Mac) -> Around {
-        let namespace = mac.namespace();
-        let machine = owner(mac).and_then(|name| self.machines.get(namespace.as_deref(), name));
-        let cluster = match &machine {
-            Some(machine) => Some(machine.spec.cluster_name.clone()),
-            // While it is deleted the Machine may be gone already.
-            None => mac.labels().get(CLUSTER_NAME).cloned(),
-        };
-        let cluster = cluster.and_then(|name| self.clusters.get(namespace.as_deref(), &name));
-        Around { machine, cluster }
-    }
-}
-
-/// The group whose SSH key a machine uses: its fleet, or one of its own.
+/// The group whose SSH key a machine uses.
 pub(crate) fn key_group(mac: &Mac) -> String {
-    match mac.spec.fleet_name.as_deref().filter(|fleet| !fleet.is_empty()) {
-        Some(fleet) => fleet.to_owned(),
-        None => format!("{}-{}", mac.namespace().unwrap_or_default(), mac.name_any()),
-    }
+    surroundings::key_group(mac, mac.spec.fleet_name.as_deref())
 }
 
 /// The object as a decision needs it.
@@ -87,14 +41,10 @@ pub(super) fn view(
         .iter()
         .any(|step| step.name == CREDENTIALS_STEP && step.state == StepState::Succeeded);
     Ok(Machine {
-        holder: Holder {
-            uid: mac.uid().unwrap_or_default(),
-            namespace: mac.namespace().unwrap_or_default(),
-            name: mac.name_any(),
-        },
+        holder: holder(mac),
         zone,
         wanted,
-        standing: standing(mac, around, cleaned_up),
+        standing: around.standing(mac, APPLE_SILICON_MACHINE, cleaned_up),
         server: status.server_id.as_deref().and_then(|id| id.parse().ok()),
         provider_server: provider_server(mac),
         journal,
@@ -112,13 +62,10 @@ pub(super) fn view(
 }
 
 /// What has to wake this machine.
-pub(super) fn ties(mac: &Mac, machine: &Machine, around: &Around) -> Ties {
+pub(super) fn ties(machine: &Machine, around: &Around) -> Ties {
     let worked_on = machine.journal.as_ref().map(|journal| &journal.server);
     Ties {
-        cluster: match &around.machine {
-            Some(machine) => Some(machine.spec.cluster_name.clone()),
-            None => mac.labels().get(CLUSTER_NAME).cloned(),
-        },
+        cluster: around.cluster_name.clone(),
         servers: [machine.server.as_ref(), machine.provider_server.as_ref(), worked_on]
             .into_iter()
             .flatten()
@@ -137,21 +84,15 @@ fn zone(mac: &Mac, around: &Around) -> (Zone, Option<SpecProblem>) {
     let field = |why: String| SpecProblem::Field { why };
     let chosen = match mac.spec.provider_id() {
         Ok(Some(id)) => return (id.zone().clone(), None),
-        Ok(None) => {
-            let domain = around
-                .machine
-                .as_ref()
-                .and_then(|machine| machine.spec.failure_domain.as_deref());
-            match domain.filter(|domain| !domain.is_empty()) {
-                Some(domain) => {
-                    Zone::try_from(domain).map_err(|error| field(format!("spec.failureDomain of the Machine: {error}")))
-                }
-                None => mac
-                    .spec
-                    .zone_or_default()
-                    .map_err(|error| field(format!("spec.zone: {error}"))),
+        Ok(None) => match around.failure_domain() {
+            Some(domain) => {
+                Zone::try_from(domain).map_err(|error| field(format!("spec.failureDomain of the Machine: {error}")))
             }
-        }
+            None => mac
+                .spec
+                .zone_or_default()
+                .map_err(|error| field(format!("spec.zone: {error}"))),
+        },
         Err(error) => Err(field(format!("spec.providerID: {error}"))),
     };
     match chosen {
@@ -175,22 +116,4 @@ fn wanted(mac: &Mac, default_pool: Option<&PoolPrefix>) -> Result<Wanted, SpecPr
         os: mac.spec.os_or_default().to_owned(),
         pool: pool.or_else(|| default_pool.cloned()).ok_or(SpecProblem::NoPool)?,
     })
-}
-
-fn standing(mac: &Mac, around: &Around, cleaned_up: bool) -> Standing {
-    let annotated = |key: &str| mac.annotations().contains_key(key);
-    let data = around
-        .machine
-        .as_ref()
-        .and_then(|machine| machine.spec.bootstrap.data_secret_name.as_ref());
-    Standing {
-        paused: annotated(PAUSED) || around.cluster.as_ref().is_some_and(capi::Cluster::is_paused),
-        deleting: mac.metadata.deletion_timestamp.is_some(),
-        moved_away: annotated(DELETE_FOR_MOVE),
-        finalizer: mac.finalizers().iter().any(|name| name == APPLE_SILICON_MACHINE),
-        owned: owner(mac).is_some(),
-        cluster_ready: around.cluster.as_ref().is_some_and(capi::Cluster::is_ready),
-        bootstrap_data: data.is_some_and(|name| !name.is_empty()),
-        cleaned_up,
-    }
 }

@@ -9,9 +9,10 @@ use rand::{Rng as _, SeedableRng as _};
 use russet_e2e::TestCluster;
 use russet_e2e::wait::{self, Look};
 
-use crate::life::{Fate, How, Life, Place};
-use crate::replica::Replica;
-use crate::world::{PATIENCE, World, cluster};
+use crate::life::Life;
+use crate::stage::{PATIENCE, cluster};
+use crate::suite::{Played as _, any_fate, hold};
+use crate::world::World;
 
 /// How many are played, and from which seed on: more for a long run by night.
 const COUNT: &str = "RUSSET_CRASH_INTERLEAVINGS";
@@ -36,44 +37,12 @@ async fn two_providers_that_both_believe_they_lead_leak_double_and_wipe_nothing(
         .await
 }
 
-fn fate(dice: &mut StdRng) -> Fate {
-    let place = if dice.random_bool(0.5) {
-        Place::Kube
-    } else {
-        Place::Cloud
-    };
-    let how = [
-        How::DieBefore,
-        How::DieAfter,
-        How::DieWhile,
-        How::FailBefore,
-        How::FailAfter,
-    ][dice.random_range(0..5)];
-    Fate {
-        place,
-        label: None,
-        index: dice.random_range(0..32),
-        how,
-    }
-}
-
-/// One of the two, and whoever follows it when it dies.
-async fn hold(world: &World, life: Arc<Life>, next: u64) -> Result<()> {
-    let replica = Replica::start(world, Arc::clone(&life)).await?;
-    life.ended().await;
-    replica.kill().await?;
-    let life = Life::uneven(None, next);
-    let _replica = Replica::start(world, Arc::clone(&life)).await?;
-    life.ended().await;
-    Ok(())
-}
-
 async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
     let mut dice = StdRng::seed_from_u64(seed);
     let hosts = dice.random_range(1..=2);
     let world = World::new(cluster, &format!("pair-{seed}"), hosts).await?;
     let mut life = || {
-        let fate = fate(&mut dice);
+        let fate = any_fate(&mut dice);
         Life::uneven(Some(fate), dice.random())
     };
     let (one, two) = (life(), life());
@@ -81,8 +50,8 @@ async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
     let done = || one.done() + two.done();
     let script = async {
         let mut machines = Vec::new();
-        for number in 0..moments.len() {
-            machines.push(world.add_machine(number).await?);
+        for _ in 0..moments.len() {
+            machines.push(world.add_machine().await?);
         }
         // Each machine is deleted somewhere in the middle of what the two do, or when there is nothing more to do.
         for (machine, moment) in machines.iter().zip(moments) {

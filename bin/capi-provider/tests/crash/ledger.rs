@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
+use axum::http::Method;
 use russet_sim_scaleway::{Handle, Host, Id};
 use serde_json::Value;
+
+use crate::gate::{Call, Watchman};
 
 pub(crate) const POOL: &str = "tuist-pool-";
 
@@ -44,10 +47,6 @@ impl Ledger {
     /// This machine may lose its host from now on.
     pub(crate) fn deletes(&self, machine: &str) {
         self.state.lock().unwrap().deleted.insert(machine.to_owned());
-    }
-
-    pub(crate) fn is_deleted(&self, machine: &str) -> bool {
-        self.state.lock().unwrap().deleted.contains(machine)
     }
 
     /// A host that serves is brought to this configuration.
@@ -94,8 +93,34 @@ impl Ledger {
         true
     }
 
-    /// A call is about to have an effect.
-    pub(crate) fn sees(&self, method: &str, path: &str, body: &Value) {
+    /// Everything that should not have happened.
+    pub(crate) fn wrongs(&self) -> Vec<String> {
+        self.state.lock().unwrap().wrongs.clone()
+    }
+}
+
+impl Watchman for Ledger {
+    fn label(&self, call: &Call) -> Option<String> {
+        let path = call.path.split('?').next().unwrap_or_default();
+        if path.contains("/ssh-keys") {
+            // Lists are made for the report of what is left behind, too.
+            return (call.method != Method::GET).then(|| format!("{} ssh-key", call.method));
+        }
+        let (_, server) = path.split_once("/servers/")?;
+        let body = call.json();
+        let what = match (body["name"].as_str(), server.split_once('/')) {
+            (Some(name), _) if name.starts_with("tuist-claim-pending-") => "mark",
+            (Some(name), _) if name.starts_with("tuist-releasing-") => "release",
+            (Some(name), _) if name.starts_with(POOL) => "pool",
+            (Some(_), _) => "name",
+            (None, Some((_, action))) => action,
+            (None, None) => "server",
+        };
+        Some(format!("{} {what}", call.method))
+    }
+
+    fn sees(&self, call: &Call) {
+        let (method, path, body) = (call.method.as_str(), call.path.as_str(), call.json());
         let mut state = self.state.lock().unwrap();
         let rest = path.split("/servers/").nth(1).unwrap_or_default();
         let id = rest.split('/').next().unwrap_or_default();
@@ -123,10 +148,5 @@ impl Ledger {
             let wrong = format!("{id} ({}) was {wrong}, last used by {user:?}", host.name);
             state.wrongs.push(wrong);
         }
-    }
-
-    /// Everything that should not have happened.
-    pub(crate) fn wrongs(&self) -> Vec<String> {
-        self.state.lock().unwrap().wrongs.clone()
     }
 }

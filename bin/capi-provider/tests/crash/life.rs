@@ -1,7 +1,6 @@
 //! The life of one provider, and where it ends.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -49,12 +48,18 @@ pub(crate) struct Fate {
     pub(crate) how: How,
 }
 
+/// A fate that is waited for.
+#[derive(Default)]
+struct Armed {
+    fate: Option<Fate>,
+    count: usize,
+    struck: Option<String>,
+}
+
 /// One provider's life.
 pub(crate) struct Life {
-    fate: Option<Fate>,
-    count: AtomicUsize,
+    fate: Mutex<Armed>,
     log: Mutex<Vec<(Place, String)>>,
-    struck: Mutex<Option<String>>,
     dead: CancellationToken,
     haste: Option<Mutex<StdRng>>,
 }
@@ -70,11 +75,13 @@ impl Life {
     }
 
     fn make(fate: Option<Fate>, haste: Option<Mutex<StdRng>>) -> Arc<Self> {
-        Arc::new(Self {
+        let armed = Armed {
             fate,
-            count: AtomicUsize::new(0),
+            ..Armed::default()
+        };
+        Arc::new(Self {
+            fate: Mutex::new(armed),
             log: Mutex::default(),
-            struck: Mutex::default(),
             dead: CancellationToken::new(),
             haste,
         })
@@ -83,15 +90,26 @@ impl Life {
     /// What happens to this call.
     pub(crate) fn meet(&self, place: Place, label: &str) -> Option<How> {
         self.log.lock().unwrap().push((place, label.to_owned()));
-        let fate = self
+        let mut armed = self.fate.lock().unwrap();
+        let fate = armed
             .fate
-            .as_ref()
+            .clone()
             .filter(|fate| fate.place == place && fate.label.as_ref().is_none_or(|wanted| wanted == label))?;
-        if self.count.fetch_add(1, Ordering::SeqCst) != fate.index {
+        armed.count += 1;
+        if armed.count != fate.index + 1 {
             return None;
         }
-        *self.struck.lock().unwrap() = Some(label.to_owned());
+        armed.struck = Some(label.to_owned());
         Some(fate.how)
+    }
+
+    /// From now on this is waited for; nothing was done yet.
+    pub(crate) fn arm(&self, fate: Fate) {
+        *self.fate.lock().unwrap() = Armed {
+            fate: Some(fate),
+            ..Armed::default()
+        };
+        self.log.lock().unwrap().clear();
     }
 
     pub(crate) fn end(&self) {
@@ -108,7 +126,7 @@ impl Life {
 
     /// What the fate struck, if it was met.
     pub(crate) fn struck(&self) -> Option<String> {
-        self.struck.lock().unwrap().clone()
+        self.fate.lock().unwrap().struck.clone()
     }
 
     /// Everything that was done, in order.

@@ -1,5 +1,7 @@
 //! Hosts that belong to nobody: only reported, or wiped and put back, whatever happens on the way.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use russet_e2e::TestCluster;
@@ -8,13 +10,16 @@ use russet_e2e::wait::{self, Look};
 use crate::ledger::POOL;
 use crate::life::{Fate, How, Life, Place};
 use crate::replica::Replica;
-use crate::world::{PATIENCE, World, cluster};
+use crate::stage::{PATIENCE, cluster};
+use crate::suite::Played as _;
+use crate::world::World;
 
 const PREFIX: &str = "--orphan-reclaim-claim-name-prefix=lost-";
 
 /// A host in the pool, and one that a machine used whose object somebody removed by force.
 async fn world(cluster: &TestCluster, name: &str, flags: &[&str]) -> Result<(World, String)> {
     let mut world = World::new(cluster, name, 2).await?;
+    world.report_every = Duration::from_secs(2);
     world.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
     let servers = world.sim.handle().servers();
     let text = |key: &str| servers[0][key].as_str().unwrap_or_default().to_owned();
@@ -68,7 +73,7 @@ async fn an_orphan_is_only_reported_unless_its_name_begins_as_the_flag_says() ->
 #[tokio::test]
 async fn a_machine_that_comes_after_the_claim_for_its_namesake_keeps_it_from_being_wiped() -> Result<()> {
     let (mut world, id) = world(cluster().await?, "namesake", &[]).await?;
-    let machine = format!("{}-m0", world.namespace);
+    let machine = format!("{}-m0", world.stage.namespace);
     world.sim.handle().rename("lost-1", &machine)?;
     world.flags = vec![format!("--orphan-reclaim-claim-name-prefix={machine}")];
     // The provider dies right after it took the claim.
@@ -82,7 +87,7 @@ async fn a_machine_that_comes_after_the_claim_for_its_namesake_keeps_it_from_bei
     tokio::time::timeout(PATIENCE, life.ended()).await?;
     ensure!(life.struck().as_deref() == Some("POST leases"), "{:?}", life.log());
     first.kill().await?;
-    world.add_machine(0).await?;
+    world.add_machine().await?;
     let second = Replica::start(&world, Life::new(None)).await?;
     world.until_ready(&machine).await?;
     wait::until("the claim to be dropped", PATIENCE, || async {

@@ -27,7 +27,9 @@ use serde_json::json;
 
 use crate::life::Life;
 use crate::replica::Replica;
-use crate::world::{PATIENCE, World, bootstrappers, cluster, core_crds};
+use crate::stage::{PATIENCE, bootstrappers, cluster, core_crds};
+use crate::suite::Played as _;
+use crate::world::World;
 
 /// Our own limiter held a call back for longer than calls may be in flight, and it was sent when the host had another owner.
 #[tokio::test]
@@ -68,6 +70,7 @@ async fn a_call_that_our_own_limiter_holds_back_too_long_is_never_sent() -> Resu
 #[tokio::test]
 async fn a_claim_for_a_host_of_another_zone_is_no_orphan() -> Result<()> {
     let mut world = World::new(cluster().await?, "two-zones", 1).await?;
+    world.report_every = Duration::from_secs(2);
     world.add_minis(Minis {
         name: "tuist-pool-far".to_owned(),
         zone: Zone::new("fr-par-3"),
@@ -76,7 +79,7 @@ async fn a_claim_for_a_host_of_another_zone_is_no_orphan() -> Result<()> {
     })?;
     let replica = Replica::start(&world, Life::new(None)).await?;
     let spec = json!({"zone": "fr-par-3", "type": "M1-M"});
-    let name = world.add_machine_with(0, spec).await?;
+    let name = world.add_machine_with(spec).await?;
     world.until_ready(&name).await?;
     world.check_serving(&name).await?;
     // A true orphan that came later is reported; what was wrong before it would be by then.
@@ -114,7 +117,7 @@ async fn nothing_is_done_to_a_host_while_the_api_server_forgets_the_intent() -> 
         .await?;
     let world = World::new(&cluster, "pruned", 1).await?;
     let replica = Replica::start(&world, Life::new(None)).await?;
-    let name = world.add_machine(0).await?;
+    let name = world.add_machine().await?;
     wait::until("the provider to find out", PATIENCE, || async {
         let waits = replica.metric(&["russet_reconcile_total", "apple-silicon-machine", "waiting"]);
         Ok(if waits >= Some(1.0) {
@@ -153,7 +156,7 @@ async fn a_leader_that_is_replaced_in_mid_bootstrap_is_followed_by_one_that_fini
         .to_vec();
     world.doors.send_replace(false);
     let first = Replica::start(&world, Life::new(None)).await?;
-    let name = world.add_machine(0).await?;
+    let name = world.add_machine().await?;
     let knocked = async |times: usize| {
         wait::until("a set-up to begin", PATIENCE, || async {
             let knocks = world.ledger.knocks();
@@ -168,7 +171,7 @@ async fn a_leader_that_is_replaced_in_mid_bootstrap_is_followed_by_one_that_fini
     knocked(1).await?;
     let second = Replica::start(&world, Life::new(None)).await?;
     // Somebody else takes the Lease from under the first.
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
+    let leases: Api<Lease> = Api::namespaced(world.stage.client.clone(), &world.stage.namespace);
     let lost = json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 1}});
     leases
         .patch(LEASE_CAPI_PROVIDER, &PatchParams::default(), &Patch::Merge(&lost))
@@ -198,9 +201,9 @@ async fn a_leader_that_is_replaced_in_mid_bootstrap_is_followed_by_one_that_fini
 async fn a_machine_that_waits_is_served_when_the_claim_of_the_host_before_it_is_dropped() -> Result<()> {
     let world = World::new(cluster().await?, "queue", 1).await?;
     let replica = Replica::start(&world, Life::new(None)).await?;
-    let first = world.add_machine(0).await?;
+    let first = world.add_machine().await?;
     world.until_ready(&first).await?;
-    let second = world.add_machine(1).await?;
+    let second = world.add_machine().await?;
     let waits = |mac: Option<&Mac>| {
         let status = mac.and_then(|mac| mac.status.clone()).unwrap_or_default();
         conditions::find(&status.conditions, "Provisioned")
@@ -220,9 +223,10 @@ async fn a_machine_that_waits_is_served_when_the_claim_of_the_host_before_it_is_
 /// Whatever a machine leaves behind when somebody removes its finalizer by force is reported, and nothing of a machine that is there.
 #[tokio::test]
 async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result<()> {
-    let world = World::new(cluster().await?, "leftovers", 1).await?;
+    let mut world = World::new(cluster().await?, "leftovers", 1).await?;
+    world.report_every = Duration::from_secs(2);
     let replica = Replica::start(&world, Life::new(None)).await?;
-    let name = world.add_machine(0).await?;
+    let name = world.add_machine().await?;
     world.until_ready(&name).await?;
     let secret: KubeSecret = serde_json::from_value(json!({
         "metadata": {
@@ -234,7 +238,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
             }],
         },
     }))?;
-    let secrets: Api<KubeSecret> = Api::namespaced(world.client.clone(), &world.namespace);
+    let secrets: Api<KubeSecret> = Api::namespaced(world.stage.client.clone(), &world.stage.namespace);
     secrets.create(&PostParams::default(), &secret).await?;
     let scaleway = world.scaleway()?;
     let public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5o0ckfLFHEyRXrjMNYNwDbLuXzFKOxX6FsyXTbYmyN";
@@ -278,7 +282,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
         })
     })
     .await?;
-    let tokens: Api<KubeSecret> = Api::namespaced(world.client.clone(), "kube-system");
+    let tokens: Api<KubeSecret> = Api::namespaced(world.stage.client.clone(), "kube-system");
     let of_machine = ListParams::default().labels(&format!("{}={name}", russet_api::labels::MACHINE));
     let left = tokens.list(&of_machine).await?.items;
     ensure!(left.len() == 1, "it is reported and never touched: {}", left.len());

@@ -14,7 +14,8 @@ use serde_json::json;
 
 use crate::life::Life;
 use crate::replica::Replica;
-use crate::world::{BROKEN, PATIENCE, World, cluster};
+use crate::stage::{PATIENCE, cluster};
+use crate::world::{BROKEN, World};
 
 const FLAGS: [&str; 4] = [
     "--rollout-soak=0s",
@@ -30,8 +31,8 @@ async fn fleet(name: &str, count: usize) -> Result<(World, Vec<String>)> {
     world.flags = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
     let replica = Replica::start(&world, Life::new(None)).await?;
     let mut machines = Vec::new();
-    for number in 0..count {
-        machines.push(world.add_machine(number).await?);
+    for _ in 0..count {
+        machines.push(world.add_machine().await?);
     }
     for machine in &machines {
         world.until("up to date", machine, |mac| has(mac, "one")).await?;
@@ -81,10 +82,10 @@ async fn a_new_configuration_reaches_every_host_once() -> Result<()> {
 /// A Pod that runs on a host, and the other kinds that run there without being work.
 async fn occupy(world: &World, host: &str) -> Result<Api<Pod>> {
     // No controller manager runs here to make it.
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &world.namespace);
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.stage.client.clone(), &world.stage.namespace);
     let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
     accounts.create(&PostParams::default(), &account).await?;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    let pods: Api<Pod> = Api::namespaced(world.stage.client.clone(), &world.stage.namespace);
     let daemon =
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "0", "controller": true}]);
     for (name, owners) in [("job", json!([])), ("agent", daemon)] {
@@ -106,7 +107,7 @@ async fn occupy(world: &World, host: &str) -> Result<Api<Pod>> {
 
 fn waits_for_job(world: &World, mac: Option<&Mac>) -> bool {
     let conditions = mac.and_then(|mac| mac.status.clone()).unwrap_or_default().conditions;
-    let job = format!("on it: {}/job; ", world.namespace);
+    let job = format!("on it: {}/job; ", world.stage.namespace);
     conditions::find(&conditions, "UpToDate").is_some_and(|condition| {
         let message = condition.message.as_deref().unwrap_or_default();
         condition.reason.as_deref() == Some("UpdatePending") && message.contains(&job)
@@ -206,7 +207,7 @@ async fn a_host_whose_node_was_deleted_joins_again_without_being_set_up_anew() -
     let (mut world, machines) = fleet("rejoin", 1).await?;
     world.rejoin_after = Duration::from_millis(500);
     let replica = Replica::start(&world, Life::new(None)).await?;
-    let nodes: Api<Node> = Api::all(world.client.clone());
+    let nodes: Api<Node> = Api::all(world.stage.client.clone());
     let old = nodes.get(&machines[0]).await?;
     nodes.delete(&machines[0], &DeleteParams::default()).await?;
     wait::until_true("the Node to come back", PATIENCE, || async {

@@ -152,6 +152,18 @@ impl Fleet {
         made.with_context(|| format!("failed to make a {kind}"))
     }
 
+    /// A template under a new name, as people correct one.
+    pub(crate) async fn correct(&self, kind: &str, spec: Value) -> Result<()> {
+        let (template, name) = (format!("{kind}Template"), format!("{}-2", self.name));
+        let object = json!({"metadata": {"name": name}, "spec": {"template": {"spec": spec}}});
+        self.make(INFRA, "v1alpha1", &template, object).await?;
+        let api = self.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
+        let patch = json!({"spec": {"template": {"spec": {"infrastructureRef": {"name": name}}}}});
+        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+        Ok(())
+    }
+
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
         let api = self.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
         let patch = json!({"spec": {"replicas": replicas}});

@@ -20,6 +20,8 @@ pub(crate) struct Joiner {
 #[derive(Default)]
 struct State {
     failures: u32,
+    /// Hosts answer, and do not know the first password that is shown.
+    refuses_first: bool,
     jobs: Vec<Seen>,
 }
 
@@ -29,6 +31,7 @@ pub(crate) struct Seen {
     pub(crate) provider_id: String,
     pub(crate) user: String,
     pub(crate) password: String,
+    pub(crate) fingerprint: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -43,6 +46,11 @@ impl Joiner {
     /// The next so many jobs fail.
     pub(crate) fn fail(&self, times: u32) {
         self.state.lock().unwrap().failures = times;
+    }
+
+    /// Nobody gets in with the password that comes first.
+    pub(crate) fn refuse_first_password(&self) {
+        self.state.lock().unwrap().refuses_first = true;
     }
 
     pub(crate) fn jobs(&self) -> Vec<Seen> {
@@ -103,8 +111,18 @@ impl Bootstrapper for Joiner {
                         .as_ref()
                         .map(|p| p.expose().clone())
                         .unwrap_or_default(),
+                    fingerprint: job.fingerprint.clone(),
                     labels: job.labels.clone(),
                 });
+                let first = state.jobs.first().map(|job| job.password.clone());
+                let shown = state.jobs.last().map(|job| job.password.clone());
+                if state.refuses_first && first == shown {
+                    return Err(Failed {
+                        step: "login".to_owned(),
+                        message: "the host rejects the password of m1".to_owned(),
+                        fingerprint: Some("SHA256:first".to_owned()),
+                    });
+                }
                 let fails = state.failures > 0;
                 state.failures = state.failures.saturating_sub(1);
                 fails

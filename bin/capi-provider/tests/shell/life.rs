@@ -168,3 +168,49 @@ async fn a_host_that_cannot_be_set_up_is_rebooted_once_and_then_exchanged() -> R
     provider.stop().await?;
     Ok(())
 }
+
+/// A host that somebody reinstalled in the console had another password and another host key, and was taken for an impostor until
+/// somebody deleted a Secret. Scaleway tells the new password, so it vouches for the new key.
+#[tokio::test]
+async fn a_host_that_others_installed_again_is_known_by_its_new_password_and_key() -> Result<()> {
+    let sandbox = cluster().await?.sandbox("reinstalled").await?;
+    let who = identity(&sandbox).await?;
+    let sim = sim(1).await?;
+    let joiner = Joiner::new(sandbox.client().await?);
+    joiner.refuse_first_password();
+    let flags = ["--bootstrap-reboot-after=0", "--bootstrap-max-attempts=0"];
+    let provider = Provider::start(&sandbox, &who, &sim, joiner.clone(), &flags).await?;
+    let fleet = Fleet::create(&sandbox, 1, json!({})).await?;
+    wait::until_true("the key of the first installation to be pinned", PATIENCE, || async {
+        let pinned = |job: &crate::joiner::Seen| job.fingerprint.as_deref() == Some("SHA256:first");
+        Ok(joiner.jobs().iter().any(pinned))
+    })
+    .await?;
+
+    let name = fleet.all().await?.first().context("no machine")?.name_any();
+    let host = sim.handle().host(name.as_str()).context("no host")?;
+    let url = format!(
+        "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/reinstall",
+        sim.url(),
+        host.zone,
+        host.server_id
+    );
+    let answer = reqwest::Client::builder()
+        .no_proxy()
+        .build()?
+        .post(url)
+        .header("x-auth-token", russet_sim_scaleway::DEFAULT_SECRET_KEY)
+        .json(&json!({}))
+        .send()
+        .await?;
+    assert!(answer.status().is_success(), "{}", answer.text().await?);
+    sim.handle().advance(WIPE);
+    fleet.until("the machine to be ready", 1, is_ready).await?;
+    let jobs = joiner.jobs();
+    let last = jobs.last().context("no job")?;
+    let now = sim.handle().host(name.as_str()).context("no host")?;
+    assert_ne!(now.password, host.password);
+    assert_eq!((&last.password, &last.fingerprint), (&now.password, &None));
+    provider.stop().await?;
+    Ok(())
+}

@@ -12,6 +12,7 @@
 //!   cluster/        PKI, etcd data, ports.json of the control plane
 //!   kura/           data and ports.json of the cache node
 //!   fleet/          the emulated account, kubeconfig and ports.json of the provider
+//!   linux/          disks and network of the cache nodes
 //!   cluster-api/    certificate, kubeconfig, ports.json of Cluster API core
 //!   charts/ helm/   the unpacked CRD chart, Helm's own folders
 //!   logs/           one file per part
@@ -85,6 +86,10 @@ impl Layout {
 
     pub fn fleet(&self) -> PathBuf {
         self.root.join("fleet")
+    }
+
+    pub fn linux(&self) -> PathBuf {
+        self.root.join("linux")
     }
 
     pub fn capi(&self) -> PathBuf {

@@ -132,7 +132,7 @@ async fn ask(client: &Client) -> Result<Answer, kube::Error> {
         crd_api.get_opt(CLUSTER_CRD),
         join_all(names.iter().map(|name| crd_api.get_opt(name))),
         core_is_deployed(client),
-        fleet::ask(client),
+        Box::pin(fleet::ask(client)),
     );
     let nodes = nodes?.items;
     let mut answers = Vec::with_capacity(names.len());
@@ -174,7 +174,7 @@ async fn core_is_deployed(client: &Client) -> bool {
     })
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(super) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }

@@ -92,18 +92,40 @@ pub struct Cluster {
     pub nodes: Nodes,
     pub crds: Vec<Crd>,
     pub cluster_api: ClusterApi,
-    /// The Macs; none where their kinds are not served.
+    /// Macs and cache nodes; none where their kinds are not served.
     #[serde(default)]
     pub fleet: Option<Fleet>,
 }
 
-/// The Macs of a cluster.
+/// The Macs and cache nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Fleet {
     /// MachineDeployments.
     pub groups: Vec<Group>,
-    /// Machines of our kind.
+    /// Macs.
     pub macs: Vec<Mac>,
+    /// Linux cache nodes.
+    #[serde(default)]
+    pub servers: Vec<Server>,
+}
+
+/// What a machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Kind {
+    #[default]
+    Mac,
+    ElasticMetal,
+    Instance,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mac => "Mac",
+            Self::ElasticMetal => "Elastic Metal",
+            Self::Instance => "Instance",
+        }
+    }
 }
 
 /// A MachineDeployment.
@@ -111,6 +133,8 @@ pub struct Fleet {
 pub struct Group {
     pub name: String,
     pub namespace: String,
+    #[serde(default)]
+    pub kind: Kind,
     pub wanted: u32,
     pub ready: u32,
     pub available: u32,
@@ -126,6 +150,31 @@ pub struct Mac {
     pub server_id: Option<String>,
     pub address: Option<String>,
     pub ready: bool,
+    /// What it waits for, if it does.
+    pub message: Option<String>,
+    pub created_at: Option<Timestamp>,
+}
+
+/// A `ScalewayElasticMetalMachine` or a `ScalewayInstanceMachine`, and its Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    pub name: String,
+    pub namespace: String,
+    pub kind: Kind,
+    pub fleet: Option<String>,
+    pub zone: Option<String>,
+    pub phase: String,
+    pub server_id: Option<String>,
+    /// Where runners dial it: `tuist.dev/pn-ipv4` of its Node.
+    pub private_address: Option<String>,
+    pub public_address: Option<String>,
+    pub ready: bool,
+    /// Whether its Node is Ready.
+    pub node_ready: bool,
+    /// Without a machine: no Pod runs there.
+    pub synthetic: bool,
+    /// What the emulated account pays for it, in millionths of a euro.
+    pub per_hour_micro_eur: Option<u64>,
     /// What it waits for, if it does.
     pub message: Option<String>,
     pub created_at: Option<Timestamp>,

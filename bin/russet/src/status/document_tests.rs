@@ -263,10 +263,28 @@ fn fleet() -> Fleet {
         message: message.map(str::to_owned),
         created_at: None,
     };
+    let server = |name: &str, kind: Kind, synthetic: bool| Server {
+        name: name.into(),
+        namespace: "russet-system".into(),
+        kind,
+        fleet: Some("kura-fleet".into()),
+        zone: Some("fr-par-1".into()),
+        phase: "Ready".into(),
+        server_id: Some("5e4f0b1d-0000-4000-a000-000000000002".into()),
+        private_address: Some("172.28.7.2".into()),
+        public_address: Some("10.77.7.194".into()),
+        ready: true,
+        node_ready: true,
+        synthetic,
+        per_hour_micro_eur: Some(263_000),
+        message: None,
+        created_at: None,
+    };
     Fleet {
         groups: vec![Group {
             name: "macos".into(),
             namespace: "russet-system".into(),
+            kind: Kind::Mac,
             wanted: 2,
             ready: 1,
             available: 1,
@@ -275,7 +293,22 @@ fn fleet() -> Fleet {
             mac("macos-1", "Ready", None),
             mac("macos-2", "Pending", Some("no M2-L is free")),
         ],
+        servers: vec![
+            server("kura-fleet-1", Kind::ElasticMetal, false),
+            server("kura-fleet-2", Kind::Instance, true),
+        ],
     }
+}
+
+#[test]
+fn cache_nodes_show_where_they_are_dialled_what_they_cost_and_whether_they_are_machines() {
+    let text = crate::status::view::render(&healthy(), crate::table::Colour::Never);
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    for word in ["Elastic Metal", "fr-par-1", "172.28.7.2", "€0.27"] {
+        assert!(line("kura-fleet-1").contains(word), "{word}: {text}");
+    }
+    assert!(!line("kura-fleet-1").contains("synthetic"), "{text}");
+    assert!(line("kura-fleet-2").contains("Ready, synthetic"), "{text}");
 }
 
 #[test]

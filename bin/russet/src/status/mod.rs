@@ -7,6 +7,7 @@
 pub mod cluster;
 pub mod document;
 pub(crate) mod fleet;
+mod servers;
 pub mod view;
 
 use crate::cli;
@@ -119,7 +120,7 @@ pub async fn look(layout: &Layout, before: Option<Samples>) -> (Document, Sample
         }
         first
     };
-    let cluster = match (&existing, live) {
+    let mut cluster = match (&existing, live) {
         (Some(existing), _) => Some(cluster::facts(&existing.kubeconfig, existing.context.as_deref()).await),
         (None, Some(run)) => match &run.kubeconfig {
             Some(kubeconfig) => Some(cluster::facts(kubeconfig, None).await),
@@ -132,6 +133,13 @@ pub async fn look(layout: &Layout, before: Option<Samples>) -> (Document, Sample
         Some(url) => fleet::account(url).await,
         None => None,
     };
+    let account = account.map(|(account, prices)| {
+        let fleet = cluster.as_mut().and_then(|cluster| cluster.fleet.as_mut());
+        for server in fleet.into_iter().flat_map(|fleet| &mut fleet.servers) {
+            server.per_hour_micro_eur = server.server_id.as_ref().and_then(|id| prices.get(id).copied());
+        }
+        account
+    });
     let after = Samples::take(live);
     let window = after.at.duration_since(before.at);
     let samples = after

@@ -3,6 +3,7 @@
 //! The parts are obtained here, where somebody sees the bars. Everything else happens in the background process, which
 //! reports through `status.json` and, if it fails, through its log.
 
+use super::linux::Plan;
 use super::local::wanted;
 use super::summary::Summary;
 use super::view::View;
@@ -46,7 +47,8 @@ pub(super) async fn up(
         .into());
     }
     let store = parts::store(parts_dir);
-    let names = wanted(args);
+    let plan = Plan::of(args).await;
+    let names = wanted(args, &plan);
     let bars = Bars::stderr();
     let tools = tokio::select! {
         tools = store.ensure(&names, &bars) => tools?,
@@ -59,7 +61,7 @@ pub(super) async fn up(
     let mut child = spawn(args, verbose, layout, parts_dir, &log)?;
     match watch(&mut child, layout, &mut signals, surroundings).await? {
         Watched::Ready(run) => {
-            let summary = summary(args, layout, &tools, &run, surroundings);
+            let summary = summary(args, layout, &tools, (&run, plan), surroundings);
             std::io::stdout()
                 .write_all(summary.render(surroundings.stdout.colour).as_bytes())
                 .context("failed to write to standard output")?;
@@ -105,6 +107,8 @@ fn background_args(args: &cli::Up, verbose: u8, layout: &Layout, parts_dir: &[Pa
     all.extend(args.durable.then(|| "--durable".into()));
     all.extend(args.no_capi.then(|| "--no-capi".into()));
     all.extend(args.no_fleet.then(|| "--no-fleet".into()));
+    all.extend(args.no_linux.then(|| "--no-linux".into()));
+    all.extend(args.synthetic_linux.then(|| "--synthetic-linux".into()));
     all.extend(["--pool".into(), args.pool.to_string().into()]);
     all.extend(["--macs".into(), args.macs.to_string().into()]);
     all.extend((0..verbose).map(|_| "-v".into()));
@@ -179,7 +183,13 @@ fn failure(log: &str) -> String {
     lines.into_iter().skip(from).collect::<Vec<_>>().join("\n")
 }
 
-fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surroundings: &Surroundings) -> Summary {
+fn summary(
+    args: &cli::Up,
+    layout: &Layout,
+    tools: &Tools,
+    (run, linux): (&run::Run, Plan),
+    surroundings: &Surroundings,
+) -> Summary {
     let address = |part: &str| {
         let part = run.parts.iter().find(|known| known.name == part);
         part.and_then(|part| part.address.clone())
@@ -193,6 +203,7 @@ fn summary(args: &cli::Up, layout: &Layout, tools: &Tools, run: &run::Run, surro
         cluster_api: !args.no_capi,
         cache: address(super::cache::NAME),
         fleet: super::summary::Fleet::of(args, address(super::fleet::SCALEWAY)),
+        linux,
         ready_after: run.ready_after_seconds.unwrap_or_default(),
         dir: super::named_dir(layout, surroundings),
         background: true,
@@ -206,8 +217,7 @@ mod tests {
 
     #[test]
     fn the_background_process_gets_the_same_flags_and_parses_them() {
-        let line =
-            "russet up --detach --durable --no-capi --no-fleet --pool 7 --macs 3 --timeout 2m --dir x --parts-dir bin";
+        let line = "russet up --detach --durable --no-capi --no-fleet --no-linux --pool 7 --macs 3 --timeout 2m --dir x --parts-dir bin";
         let cli::Command::Up(args) = cli::Cli::try_parse_from(line.split(' ')).unwrap().command else {
             panic!()
         };
@@ -218,7 +228,9 @@ mod tests {
         let cli::Command::Up(again) = again.command else {
             panic!()
         };
-        assert!(again.background && again.durable && again.no_capi && again.no_fleet && !again.detach);
+        assert!(
+            again.background && again.durable && again.no_capi && again.no_fleet && again.no_linux && !again.detach
+        );
         assert_eq!((again.pool, again.macs), (7, 3));
         assert_eq!(again.timeout, args.timeout);
         assert_eq!(again.dir.dir, Path::new("/w/x"));

@@ -1,4 +1,5 @@
-//! The fleet without hardware: an emulated Scaleway with a pool of minis, the minis themselves, and the real provider.
+//! The fleet without hardware: an emulated Scaleway with a pool of minis, the minis themselves, and the real provider. The
+//! Linux servers of the same account are in `linux.rs`.
 //!
 //! ```text
 //!   sim-scaleway ◀── events ── sim-mac (one agent per mini)
@@ -9,12 +10,17 @@
 //!
 //! The provider runs with the ServiceAccount of its chart and with the arguments of the chart's Deployment, which itself is
 //! scaled to zero: rights and flags are tried here as they are in a real cluster.
+//!
+//! As root the minis are Macs with SSH and launchd, which the provider sets up as it does real ones, and `tart-kubelet` on them joins
+//! (see [`macs`]). Otherwise a stand-in agent on each mini joins when it is told to.
 
 use super::board::Board;
 use super::chart::{self, NAMESPACE, Target};
+use super::linux;
+use super::macs::{self, Way};
 use crate::state::Layout;
 use crate::state::record::{self, Record};
-use crate::status::document::Fleet;
+use crate::status::document::{Fleet, Group, Kind, Server};
 use crate::status::fleet as picture;
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -40,7 +46,7 @@ const METRICS: &str = "capi-provider-metrics";
 
 /// Where minis are told to join; on the address of each.
 const STAND_IN: &str = "sim-mac-join";
-const PORTS: [&str; 4] = [SCALEWAY, HEALTH, METRICS, STAND_IN];
+const PORTS: [&str; 5] = [SCALEWAY, HEALTH, METRICS, STAND_IN, macs::SSH];
 
 /// An hour of the account in a minute here: a mini that takes ten minutes to install takes ten seconds.
 const CLOCK_FACTOR: &str = "60";
@@ -54,6 +60,8 @@ pub(super) struct Programs {
     scaleway: PathBuf,
     macs: PathBuf,
     pub(super) provider: PathBuf,
+    /// The agent of Macs that are set up over SSH.
+    pub(super) agent: Option<PathBuf>,
 }
 
 impl Programs {
@@ -65,7 +73,13 @@ impl Programs {
             scaleway: find(SCALEWAY)?,
             macs: find(MACS)?,
             provider: find(PROVIDER)?,
+            agent: find(macs::AGENT),
         })
+    }
+
+    /// Whether the minis will be Macs.
+    pub(super) fn emulate_macos(&self) -> bool {
+        macs::is_possible(self.agent.as_deref())
     }
 }
 
@@ -85,6 +99,8 @@ pub(super) struct Account {
     pub(super) url: String,
     /// Picked once: a port that is already used would be given up for another.
     ports: Ports,
+    /// How its minis are set up.
+    pub(super) way: Way,
 }
 
 /// Starts the emulators, if their programs are there. They need no cluster, only to know where it is.
@@ -94,6 +110,7 @@ pub(super) async fn emulate(
     layout: &Layout,
     supervisor: &Supervisor,
     api_server: &str,
+    zsh: Option<&Path>,
 ) -> Result<Option<Account>> {
     let Some(programs) = programs else {
         return Ok(None);
@@ -108,6 +125,7 @@ pub(super) async fn emulate(
         .args(["--state".to_owned(), home.join("account.json").display().to_string()])
         .args(["--pool".to_owned(), size.pool.to_string()])
         .args(["--clock-factor", CLOCK_FACTOR])
+        .args(["--ssh-port".to_owned(), ports.port(macs::SSH).to_string()])
         .listens(address)
         .probe(Probe::Http {
             url: format!("{url}/_sim/health"),
@@ -117,31 +135,38 @@ pub(super) async fn emulate(
         .start(spec)
         .await
         .context("failed to start the emulated Scaleway")?;
+    let way = macs::choose(
+        programs.agent.as_deref(),
+        &home,
+        ports.port(STAND_IN),
+        ports.port(macs::SSH),
+    )?;
     let spec = Spec::new(MACS, &programs.macs, layout.log(MACS))
         .args(["--scaleway".to_owned(), url.clone()])
         .args(["--port".to_owned(), ports.port(STAND_IN).to_string()])
         .args(["--disks".to_owned(), home.join("disks").display().to_string()])
         // The port of an earlier start may be somebody else's by now, and disks remember it.
         .args(["--api-server", api_server])
+        .args(way.emulator(&home, zsh))
         .restart(Restart::DEFAULT);
     supervisor
         .start(spec)
         .await
         .context("failed to start the emulated minis")?;
-    Ok(Some(Account { url, ports }))
+    Ok(Some(Account { url, ports, way }))
 }
 
-/// Installs the chart and starts the provider.
+/// Installs the chart, with fleets of cache nodes if it is told about them, and starts the provider.
 pub(super) async fn provide(
     program: &Path,
-    size: Size,
+    (size, kura): (Size, Option<Value>),
     account: &Account,
     place: &Place<'_>,
     record: &mut Record,
 ) -> Result<()> {
     let client = place.target.client;
-    let Account { url, ports } = account;
-    let values = values(size, place.control_plane.server(), url, ports.port(STAND_IN));
+    let Account { url, ports, way } = account;
+    let values = values(size, kura, place.control_plane.server(), url, way);
     let recorded = record.charts.get(chart::PROVIDER.release).cloned();
     let whole = deployment(client).await?.is_some();
     let install = chart::ensure(
@@ -163,6 +188,7 @@ pub(super) async fn provide(
     record.charts.insert(chart::PROVIDER.release.to_owned(), hash);
     record::write(place.layout, record)?;
 
+    way.prepare(client).await?;
     let deployed = deployment(client)
         .await?
         .ok_or_else(|| anyhow!("the chart {PROVIDER} was installed, but its Deployment is not there"))?;
@@ -226,20 +252,41 @@ fn arguments(deployment: &Deployment, without: &[&str]) -> Vec<String> {
 }
 
 /// The values the chart is installed with: its Deployment rests, since the program runs here.
-fn values(size: Size, server: &str, account: &str, stand_in: u16) -> Value {
-    json!({
+fn values(size: Size, kura: Option<Value>, server: &str, account: &str, way: &Way) -> Value {
+    // Nobody else takes these minis, and a wipe is over in seconds.
+    let mut extra: Vec<String> = [
+        "--claim-settle-time=0s",
+        "--min-wipe-time=2s",
+        "--inventory-interval=2s",
+    ]
+    .map(str::to_owned)
+    .into();
+    extra.extend(way.arguments());
+    if kura.is_some() {
+        extra.extend(linux::PROVIDER_ARGS.map(str::to_owned));
+    }
+    let [macos, runners, builders] = macs::shares(size.macs);
+    let mut values = json!({
         "replicas": 0,
         "scaleway": {"apiURL": account},
         "provider": {
             "apiServerURL": server,
             "logFormat": "human",
-            "bootstrap": {"mode": "stand-in", "standInPort": stand_in},
-            // Nobody else takes these minis, and a wipe is over in seconds.
-            "extraArgs": ["--claim-settle-time=0s", "--min-wipe-time=2s", "--inventory-interval=2s"],
+            "bootstrap": way.bootstrap(),
+            "extraArgs": extra,
         },
         "cluster": {"enabled": true, "name": "fleet"},
-        "fleets": {"macos": {"enabled": true, "name": "macos", "replicas": size.macs}},
-    })
+        "fleets": {
+            "macos": {"enabled": true, "name": "macos", "replicas": macos},
+            "runners": {"enabled": true, "name": "runners", "replicas": runners},
+            // Without a GitHub App there is no runner to register on them.
+            "builders": {"enabled": true, "name": "builders", "replicas": builders, "ghActionsRunner": {"enabled": false}},
+        },
+    });
+    if let (Value::Object(all), Some(Value::Object(more))) = (&mut values, kura) {
+        all.extend(more);
+    }
+    values
 }
 
 /// The account's API key; that of an emulator is no secret.
@@ -255,28 +302,57 @@ fn credentials(account: &str) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Waits until every Mac that is wanted serves. Returns how many there are.
-pub(super) async fn wait_for_macs(client: &Client) -> usize {
+/// Which machines are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Macs,
+    CacheNodes,
+}
+
+/// Waits until every machine that is wanted serves. Returns how many there are.
+pub(super) async fn wait_for(client: &Client, wanted: Wanted) -> usize {
     loop {
-        if let Some(macs) = picture::ask(client).await.as_ref().and_then(serving) {
-            return macs;
+        let fleet = Box::pin(picture::ask(client)).await;
+        if let Some(serve) = fleet.and_then(|fleet| serving(&fleet, wanted)) {
+            return serve;
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// How many Macs serve, once all do.
-fn serving(fleet: &Fleet) -> Option<usize> {
-    let wanted: u32 = fleet.groups.iter().map(|group| group.wanted).sum();
-    let all = fleet.groups.iter().all(|group| group.available == group.wanted);
-    let known = u32::try_from(fleet.macs.len()).unwrap_or(u32::MAX);
-    (all && known >= wanted && !fleet.groups.is_empty()).then_some(fleet.macs.len())
+/// How many serve, once all do. A cache node serves only with an address that runners can dial.
+fn serving(fleet: &Fleet, wanted: Wanted) -> Option<usize> {
+    let groups = || {
+        let of = |group: &&Group| (group.kind == Kind::Mac) == (wanted == Wanted::Macs);
+        fleet.groups.iter().filter(of)
+    };
+    let count: u32 = groups().map(|group| group.wanted).sum();
+    let all = groups().all(|group| group.available == group.wanted);
+    let (known, able) = match wanted {
+        Wanted::Macs => (fleet.macs.len(), true),
+        Wanted::CacheNodes => {
+            let able = |server: &Server| server.node_ready && server.private_address.is_some();
+            (fleet.servers.len(), fleet.servers.iter().all(able))
+        }
+    };
+    let enough = u32::try_from(known).unwrap_or(u32::MAX) >= count;
+    (all && able && enough && groups().next().is_some()).then_some(known)
+}
+
+/// The port of SSH on the emulated Macs of this directory; that of real ones where there are none.
+pub(crate) fn ssh_port(layout: &Layout) -> u16 {
+    let ports = std::fs::read(layout.fleet().join("ports.json")).ok();
+    let ports: Option<Value> = ports.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    ports
+        .as_ref()
+        .and_then(|ports| ports.get(macs::SSH)?.as_u64())
+        .and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(russet_api::ports::SSH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::document::Group;
 
     #[test]
     fn the_programs_are_those_beside_ours_and_all_of_them_or_none() {
@@ -308,7 +384,8 @@ mod tests {
 
     #[test]
     fn a_fleet_serves_when_every_group_has_what_it_wants() {
-        let group = |wanted, available| Group {
+        let group = |kind, wanted, available| Group {
+            kind,
             name: "macos".into(),
             namespace: "fleet".into(),
             wanted,
@@ -317,10 +394,22 @@ mod tests {
         };
         let fleet = |groups| Fleet {
             groups,
-            macs: Vec::new(),
+            ..Fleet::default()
         };
-        assert_eq!(serving(&fleet(Vec::new())), None);
-        assert_eq!(serving(&fleet(vec![group(0, 0)])), Some(0));
-        assert_eq!(serving(&fleet(vec![group(2, 1)])), None);
+        assert_eq!(serving(&fleet(Vec::new()), Wanted::Macs), None);
+        let resting = fleet(vec![group(Kind::Mac, 0, 0), group(Kind::Instance, 1, 0)]);
+        assert_eq!(serving(&resting, Wanted::Macs), Some(0));
+        assert_eq!(serving(&resting, Wanted::CacheNodes), None);
+        assert_eq!(serving(&fleet(vec![group(Kind::Mac, 2, 1)]), Wanted::Macs), None);
+    }
+
+    #[test]
+    fn cache_nodes_are_a_matter_of_the_chart_only_if_there_are_any() {
+        let size = Size { pool: 1, macs: 1 };
+        let without = values(size, None, "s", "a", 1);
+        assert!(without.get("kuraFleet").is_none());
+        let with = values(size, Some(json!({"kuraFleet": {"enabled": true}})), "s", "a", 1);
+        assert!(with.get("kuraFleet").is_some());
+        assert!(with.to_string().contains("--linux-cluster-dns="));
     }
 }

@@ -4,7 +4,8 @@ use super::board::Board;
 use super::cache;
 use super::chart::{self, Ownership, Target};
 use super::disk;
-use super::fleet::{self, Place, Size};
+use super::fleet::{self, Place, Size, Wanted};
+use super::linux::{self, Plan, Servers};
 use super::ports::Ports;
 use super::summary::Summary;
 use super::view::View;
@@ -22,7 +23,7 @@ use russet_cluster::control_plane::{self, ControlPlane, Durability, Extras};
 use russet_cluster::process::{Supervisor, sweep};
 use russet_parts::{Bars, Tools};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a cluster is made of, in the order in which it is told.
 pub(super) const TOOLS: [&str; 6] = [
@@ -36,9 +37,9 @@ pub(super) const TOOLS: [&str; 6] = [
 pub(super) const CLUSTER_API_TOOLS: [&str; 2] = [capi::NAME, capi::CONFIG];
 
 /// The tools a run needs.
-pub(super) fn wanted(args: &cli::Up) -> Vec<&'static str> {
+pub(super) fn wanted(args: &cli::Up, plan: &Plan) -> Vec<&'static str> {
     let extra: &[&str] = if args.no_capi { &[] } else { &CLUSTER_API_TOOLS };
-    TOOLS.iter().chain(extra).copied().collect()
+    TOOLS.iter().chain(extra).copied().chain(plan.tools()).collect()
 }
 
 pub(super) async fn up(
@@ -66,12 +67,25 @@ pub(super) async fn up(
             left.name, left.pid
         ));
     }
-    let names = wanted(args);
+    for cgroup in linux::sweep(layout).await? {
+        remarks.push(format!("removed the cgroup {cgroup}, left over from a killed run"));
+    }
+    let plan = Plan::of(args).await;
+    if let Plan::Synthetic(_, why) = &plan {
+        remarks.push(format!("the cache nodes will be synthetic: {why}"));
+    }
+    let names = wanted(args, &plan);
     let bars = Bars::stderr();
     let tools = tokio::select! {
         tools = store.ensure(&names, &bars) => tools?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    // Without it the shell of the emulated Macs is bash, which does as well.
+    let zsh = match fleet_programs(args).filter(fleet::Programs::emulate_macos) {
+        Some(_) => store.ensure(&["zsh"], &bars).await.ok(),
+        None => None,
+    };
+    let zsh = zsh.as_ref().and_then(|tools| tools.path("zsh").ok());
     // Before the first byte of data: a run killed half-way must not leave data of unknown versions.
     record::write(layout, &record)?;
 
@@ -79,11 +93,22 @@ pub(super) async fn up(
     for remark in remarks {
         board.note(&remark);
     }
+    // Outlives the supervisor: the API server is on this network.
+    let servers = plan.clone().prepare(layout).await?;
     let supervisor = Supervisor::new(layout.root());
+    let start = Box::pin(start(
+        args,
+        layout,
+        &tools,
+        (servers.as_ref(), zsh),
+        &supervisor,
+        &board,
+        record,
+    ));
     let started = tokio::select! {
         biased;
         signal = signals.next() => Err(Stop::Signal(signal)),
-        started = tokio::time::timeout(args.timeout, start(args, layout, &tools, &supervisor, &board, record)) => {
+        started = tokio::time::timeout(args.timeout, start) => {
             match started {
                 Ok(Ok(started)) => Ok(started),
                 Ok(Err(error)) => Err(Stop::Failed(error)),
@@ -99,7 +124,7 @@ pub(super) async fn up(
         Ok(started) => {
             let ready_after = board.ready();
             print(
-                &summary(args, layout, &tools, started, ready_after, surroundings),
+                &summary(args, layout, &tools, (started, plan), ready_after, surroundings),
                 surroundings,
             )?;
             let signal = tokio::select! {
@@ -147,25 +172,22 @@ async fn start(
     args: &cli::Up,
     layout: &Layout,
     tools: &Tools,
+    (servers, zsh): (Option<&Servers>, Option<&Path>),
     supervisor: &Supervisor,
     board: &Board,
     mut record: Record,
 ) -> Result<Started> {
     let before = Ports::remembered(layout);
-    let mut options = control_plane::Options::new(layout.cluster());
-    options.extras = Extras::all();
-    options.logs = layout.logs();
-    options.durability = if args.durable {
-        Durability::Synced
-    } else {
-        Durability::Throwaway
-    };
-    let control_plane = ControlPlane::start(tools, supervisor, options).await?;
+    let control_plane = ControlPlane::start(tools, supervisor, control_plane(args, layout, servers)).await?;
     let server = control_plane.server().to_owned();
     let kubeconfig = layout.kubeconfig();
     let content = std::fs::read(control_plane.admin_kubeconfig()).context("failed to read the admin kubeconfig")?;
     state::publish(&kubeconfig, &content).with_context(|| format!("failed to write {}", kubeconfig.display()))?;
-    board.located(&server, kubeconfig.clone(), Ports::remembered(layout).addresses());
+    board.located(
+        &server,
+        kubeconfig.clone(),
+        Ports::remembered(layout).addresses(&server),
+    );
 
     let client = control_plane.client().await?;
     let target = Target {
@@ -177,28 +199,7 @@ async fn start(
         ownership: Ownership::Ours,
         timeout: args.timeout,
     };
-    let recorded = record.charts.get(chart::CRDS.release).cloned();
-    let install = async {
-        board
-            .step(
-                "CRD chart (helm)",
-                |done: &chart::Outcome| done.as_str().to_owned(),
-                chart::ensure_crds(&target, recorded.as_deref()),
-            )
-            .await?;
-        board
-            .step(
-                "CRDs",
-                |count| format!("{count} Established"),
-                chart::wait_established(&client, args.timeout),
-            )
-            .await?;
-        // At once: Cluster API core may still fail, and the next start need not run Helm again for that.
-        let hash = chart::CRDS.content_hash(None);
-        record.charts.insert(chart::CRDS.release.to_owned(), hash);
-        record::write(layout, &record)?;
-        anyhow::Ok(())
-    };
+    let install = install_crds(&target, board, &mut record);
     let cluster_api = async {
         if !args.no_capi {
             let options = capi::Options {
@@ -221,7 +222,14 @@ async fn start(
         pool: args.pool,
         macs: args.macs,
     };
-    let emulate = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server);
+    let emulate = async {
+        let account = fleet::emulate(programs.as_ref(), size, layout, supervisor, &server, zsh).await?;
+        if let (Some(servers), Some(account)) = (servers, &account) {
+            let url = &account.url;
+            servers.start(url, layout, tools, supervisor, &control_plane).await?;
+        }
+        anyhow::Ok(account)
+    };
     // None needs another.
     let ((), (), cache, account) = tokio::try_join!(install, cluster_api, cache, emulate)?;
     if let (Some(programs), Some(account)) = (&programs, &account) {
@@ -232,20 +240,79 @@ async fn start(
             board,
             target: &target,
         };
-        fleet::provide(&programs.provider, size, account, &place, &mut record).await?;
-        let serve = async { anyhow::Ok(fleet::wait_for_macs(&client).await) };
-        board.step("Macs", |count| format!("{count} serve"), serve).await?;
+        board.note(&format!("the Macs are {}", account.way.sentence()));
+        let kura = servers.map(Servers::values);
+        fleet::provide(&programs.provider, (size, kura), account, &place, &mut record).await?;
+        serve(servers, tools, &place).await?;
     }
     let after = Ports::remembered(layout);
     for remark in after.moved_since(&before) {
         board.note(&remark);
     }
-    board.located(&server, kubeconfig, after.addresses());
+    board.located(&server, kubeconfig, after.addresses(&server));
     Ok(Started {
         server,
         cache,
         account: account.map(|account| account.url),
     })
+}
+
+fn control_plane(args: &cli::Up, layout: &Layout, servers: Option<&Servers>) -> control_plane::Options {
+    let mut options = control_plane::Options::new(layout.cluster());
+    options.extras = Extras::all();
+    options.logs = layout.logs();
+    options.durability = if args.durable {
+        Durability::Synced
+    } else {
+        Durability::Throwaway
+    };
+    if let Some(servers) = servers {
+        servers.house(&mut options);
+    }
+    options
+}
+
+async fn install_crds(target: &Target<'_>, board: &Board, record: &mut Record) -> Result<()> {
+    let recorded = record.charts.get(chart::CRDS.release).cloned();
+    board
+        .step(
+            "CRD chart (helm)",
+            |done: &chart::Outcome| done.as_str().to_owned(),
+            chart::ensure_crds(target, recorded.as_deref()),
+        )
+        .await?;
+    board
+        .step(
+            "CRDs",
+            |count| format!("{count} Established"),
+            chart::wait_established(target.client, target.timeout),
+        )
+        .await?;
+    // At once: Cluster API core may still fail, and the next start need not run Helm again for that.
+    let hash = chart::CRDS.content_hash(None);
+    record.charts.insert(chart::CRDS.release.to_owned(), hash);
+    record::write(target.layout, record)?;
+    Ok(())
+}
+
+/// Waits until every machine that was ordered serves.
+async fn serve(servers: Option<&Servers>, tools: &Tools, place: &Place<'_>) -> Result<()> {
+    let (board, client) = (place.board, place.target.client);
+    let told = |count: &usize| format!("{count} serve");
+    let wait = |wanted| async move { anyhow::Ok(fleet::wait_for(client, wanted).await) };
+    let macs = board.step("Macs", told, wait(Wanted::Macs));
+    let cache_nodes = async {
+        if let Some(servers) = servers {
+            let (supervisor, control_plane) = (place.supervisor, place.control_plane);
+            servers
+                .start_provisioner(tools, supervisor, control_plane, client)
+                .await?;
+            board.step("cache nodes", told, wait(Wanted::CacheNodes)).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::try_join!(macs, cache_nodes)?;
+    Ok(())
 }
 
 /// The programs of the fleet, unless it is left out.
@@ -276,7 +343,7 @@ fn summary(
     args: &cli::Up,
     layout: &Layout,
     tools: &Tools,
-    started: Started,
+    (started, linux): (Started, Plan),
     ready_after: f64,
     surroundings: &Surroundings,
 ) -> Summary {
@@ -284,6 +351,7 @@ fn summary(
         server: started.server,
         cache: started.cache,
         fleet: super::summary::Fleet::of(args, started.account),
+        linux,
         kubeconfig: layout.kubeconfig(),
         kubectl: tools.path("kubectl").ok().map(PathBuf::from),
         logs: layout.logs(),

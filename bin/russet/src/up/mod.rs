@@ -5,7 +5,7 @@
 //!                                                              ├─► Cluster API core ────────────────┤
 //!                                                              ├─► emulated Scaleway, minis ────────┤
 //!                                                              └─► cache node (kura) ───────────────┘
-//!           ... ─► provider chart (helm) ─► provider ─► every Mac serves ─► table
+//!           ... ─► provider chart (helm) ─► provider ─► every Mac and cache node serves ─► table
 //! detach    parts (here, with bars) ─► the same as a background process ─► watch its status.json until ready
 //! existing  lock ─► reach it ─► CRD chart (helm) ─► Established ─► say whether Cluster API core is there
 //! ```
@@ -20,7 +20,9 @@ pub(crate) mod cache;
 mod detach;
 mod existing;
 pub(crate) mod fleet;
+pub(crate) mod linux;
 mod local;
+mod macs;
 mod ports;
 mod tether;
 mod view;

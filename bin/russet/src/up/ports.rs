@@ -36,13 +36,13 @@ impl Ports {
         Self(all)
     }
 
-    /// Where each part listens.
-    pub(super) fn addresses(&self) -> HashMap<String, String> {
-        PARTS
-            .into_iter()
-            .filter_map(|(part, port, scheme)| {
-                Some((part.to_owned(), format!("{scheme}://127.0.0.1:{}", self.0.get(port)?)))
-            })
+    /// Where each part listens: on loopback, but for the API server, which may have to be where nodes are.
+    pub(super) fn addresses(&self, server: &str) -> HashMap<String, String> {
+        let loopback = PARTS.into_iter().filter_map(|(part, port, scheme)| {
+            Some((part.to_owned(), format!("{scheme}://127.0.0.1:{}", self.0.get(port)?)))
+        });
+        loopback
+            .chain([(name::APISERVER.to_owned(), server.to_owned())])
             .collect()
     }
 
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn every_part_with_a_known_port_has_an_address() {
-        let addresses = ports(&[("kube-apiserver", 6443), ("capi-webhook", 9443)]).addresses();
-        assert_eq!(addresses.get("kube-apiserver").unwrap(), "https://127.0.0.1:6443");
+        let addresses = ports(&[("kube-apiserver", 6443), ("capi-webhook", 9443)]).addresses("https://10.77.0.1:6443");
+        assert_eq!(addresses.get("kube-apiserver").unwrap(), "https://10.77.0.1:6443");
         assert_eq!(addresses.get("capi-core").unwrap(), "https://127.0.0.1:9443");
         assert_eq!(addresses.len(), 2);
     }

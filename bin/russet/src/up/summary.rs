@@ -1,5 +1,6 @@
 //! The table at the end of `up`: where everything is and how to use it.
 
+use super::linux::Plan;
 use crate::cli;
 use crate::table::{Cell, Colour, Table, Tone};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub struct Summary {
     /// URL of the cache node, when one was started.
     pub cache: Option<String>,
     pub fleet: Fleet,
+    pub(super) linux: Plan,
     pub ready_after: f64,
     /// The directory, when it is not the default and must be named in commands.
     pub dir: Option<PathBuf>,
@@ -83,6 +85,9 @@ impl Summary {
                 "left out: no capi-provider, sim-scaleway and sim-mac beside russet (make up builds them)".to_owned(),
             ),
         }
+        if !matches!(self.fleet, Fleet::NotBuilt) {
+            row("Cache nodes", cache_nodes(&self.linux));
+        }
         let dir = self
             .dir
             .as_ref()
@@ -98,7 +103,10 @@ impl Summary {
         let mut usage = |what: &'static str, how: String| uses.row([Cell::new(what, Tone::Dim), Cell::from(how)]);
         match &self.fleet {
             Fleet::Runs { macs, .. } => {
-                usage("Use it", format!("russet kubectl{dir} get nodes,machines,samm -A"));
+                usage(
+                    "Use it",
+                    format!("russet kubectl{dir} get nodes,machines,samm,semm,sim -A"),
+                );
                 usage(
                     "Scale it",
                     format!(
@@ -117,6 +125,16 @@ impl Summary {
             usage("Remove it", format!("russet down{dir}"));
         }
         format!("\n{ready}\n\n{}\n{}", table.render(colour), uses.render(colour))
+    }
+}
+
+fn cache_nodes(plan: &Plan) -> String {
+    let kinds = "1 Elastic Metal and 1 Instance serve";
+    match plan {
+        Plan::Real(_) => format!("{kinds}, emulated with a real kubelet each"),
+        Plan::Synthetic(_, why) => format!("{kinds}, synthetic: Nodes without machines, no Pod runs there ({why})"),
+        Plan::LeftOut => "left out".to_owned(),
+        Plan::NotBuilt => "left out: no sim-linux beside russet (make up builds it)".to_owned(),
     }
 }
 
@@ -148,6 +166,7 @@ mod tests {
                 account: "http://127.0.0.1:40003".into(),
                 macs: 2,
             },
+            linux: Plan::Real("/home/me/bin/sim-linux".into()),
             ready_after: 11.27,
             dir: None,
             background: false,
@@ -157,6 +176,16 @@ mod tests {
     #[test]
     fn the_table_says_where_everything_is_and_how_to_use_it() {
         insta::assert_snapshot!(summary().render(Colour::Never));
+    }
+
+    #[test]
+    fn cache_nodes_that_are_no_machines_are_said_to_be_none() {
+        let text = cache_nodes(&Plan::Synthetic("/p".into(), "a node needs root".into()));
+        assert!(
+            text.contains("synthetic") && text.contains("a node needs root"),
+            "{text}"
+        );
+        assert_eq!(cache_nodes(&Plan::LeftOut), "left out");
     }
 
     #[test]

@@ -7,14 +7,14 @@ use rustix::process::Signal;
 const MACS: &str = "machinedeployment/macos";
 
 /// The programs of the fleet lie beside ours after a build of the workspace.
-fn is_built() -> bool {
+pub(crate) fn is_built() -> bool {
     let russet = std::path::Path::new(env!("CARGO_BIN_EXE_russet"));
-    ["capi-provider", "sim-scaleway", "sim-mac"]
+    ["capi-provider", "sim-scaleway", "sim-mac", "sim-linux"]
         .iter()
         .all(|name| russet.with_file_name(name).is_file())
 }
 
-fn fleet(document: &Document) -> Fleet {
+pub(crate) fn fleet(document: &Document) -> Fleet {
     let cluster = document.cluster.clone();
     cluster.and_then(|cluster| cluster.fleet).unwrap_or_default()
 }
@@ -33,11 +33,37 @@ async fn until_free(sandbox: &Sandbox, macs: usize, pooled: usize) {
     .await;
 }
 
+/// As root, and with the agent built, minis are Macs that are set up over SSH.
+fn are_macs() -> bool {
+    let agent = std::path::Path::new(env!("CARGO_BIN_EXE_russet")).with_file_name("tart-kubelet");
+    rustix::process::geteuid().is_root() && agent.is_file()
+}
+
+/// What an operator sees of a Mac, and does on it.
+fn look_into(sandbox: &Sandbox, mac: &str) {
+    let steps = sandbox.run(&["host", "steps", mac]).expect(0).stdout;
+    for step in ["connect", "sudo", "tart-kubelet-job"] {
+        let line = steps.lines().find(|line| line.split_whitespace().next() == Some(step));
+        assert!(line.is_some_and(|line| line.contains("Succeeded")), "{step} in {steps}");
+    }
+    let job = "launchctl print system/dev.tuist.tart-kubelet";
+    let running = sandbox.run(&["host", "exec", mac, "--", job]).expect(0).stdout;
+    assert!(running.contains("state = running"), "{running}");
+    let told = sandbox
+        .run(&["host", "exec", mac, "--", "sh", "-c", "echo out; echo err >&2; exit 7"])
+        .expect(7);
+    assert_eq!((told.stdout.as_str(), told.stderr.as_str()), ("out\n", "err\n"));
+    let wrong = sandbox.run(&["host", "exec", "nobody", "--", "true"]).expect(1);
+    assert!(wrong.stderr.contains("there is no Mac `nobody`"), "{}", wrong.stderr);
+}
+
 #[tokio::test]
 async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
     let sandbox = Sandbox::new();
-    let ran = sandbox.run(&["up", "--detach", "--pool", "2", "--macs", "1"]).expect(0);
+    let ran = sandbox
+        .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
+        .expect(0);
     assert!(ran.stdout.contains("1 serve, emulated"), "{}", ran.stdout);
     let status = sandbox.status();
     assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
@@ -45,6 +71,9 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     assert_eq!((account.servers, account.pooled, account.emulated), (2, 1, true));
     assert!(account.per_hour_micro_eur > 0);
     assert_eq!(status.cluster.as_ref().unwrap().nodes.ready, 1);
+    if are_macs() {
+        look_into(&sandbox, &fleet(&status).macs.first().unwrap().name);
+    }
 
     let scale = |replicas: &str| {
         let replicas = format!("--replicas={replicas}");
@@ -61,7 +90,9 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     let running = processes(&sandbox.status());
     running.first().unwrap().signal(Signal::KILL);
     until_gone(&running).await;
-    let ran = sandbox.run(&["up", "--detach", "--pool", "2", "--macs", "1"]).expect(0);
+    let ran = sandbox
+        .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
+        .expect(0);
     assert!(
         ran.stderr.contains("provider chart (helm)      unchanged"),
         "{}",

@@ -13,4 +13,5 @@
 mod faults;
 mod fleet;
 mod lifecycle;
+mod linux;
 mod sandbox;

@@ -133,6 +133,8 @@ pub mod linux {
     pub const JOIN_TIMED_OUT: &str = "JoinTimedOut";
     /// The kubelet's configuration is being brought up to date.
     pub const UPDATING: &str = "Updating";
+    /// Scaleway has been at something for longer than it should take.
+    pub const TAKES_TOO_LONG: &str = "TakesTooLong";
     /// The server is being stopped, to be deleted.
     pub const STOPPING: &str = "Stopping";
     /// The server is being deleted.

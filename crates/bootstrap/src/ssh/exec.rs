@@ -166,7 +166,7 @@ impl Session {
     }
 }
 
-fn name(signal: &Sig) -> String {
+pub(super) fn name(signal: &Sig) -> String {
     match signal {
         Sig::Custom(name) => name.chars().take(32).collect(),
         known => format!("{known:?}"),
@@ -174,7 +174,7 @@ fn name(signal: &Sig) -> String {
 }
 
 /// Stops the command when its future is dropped.
-struct Stop(Option<ChannelWriteHalf<Msg>>);
+pub(super) struct Stop(pub(super) Option<ChannelWriteHalf<Msg>>);
 
 impl Drop for Stop {
     fn drop(&mut self) {

@@ -20,6 +20,7 @@ mod connect;
 mod error;
 mod exec;
 mod pin;
+mod stream;
 mod tail;
 
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ pub use self::{
     error::{During, Error},
     exec::{Exec, Exit, Output},
     pin::{BadPin, HostKeyPin},
+    stream::Stream,
 };
 
 /// Whom to call, as whom.

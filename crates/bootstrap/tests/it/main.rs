@@ -13,3 +13,4 @@ mod parts;
 mod ssh;
 mod ssh_server;
 mod sshd;
+mod waiting;

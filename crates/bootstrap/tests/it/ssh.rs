@@ -1,6 +1,7 @@
 //! The SSH client against a server that behaves as told.
 
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use russet_bootstrap::ssh::{Auth, During, Error, Exec, Exit, HostKeyPin, Limits, Session, Target, connect};
 use russet_telemetry::Secret;
@@ -9,9 +10,7 @@ use russh::keys::ssh_key::LineEnding;
 use tokio::net::TcpListener;
 
 use crate::ssh_server::{Behaviour, PASSWORD, Server, USER, ecdsa, ed25519};
-
-/// Never waited for unless something is wrong.
-const LONG: Duration = Duration::from_mins(2);
+use crate::waiting::{LONG, eventually, overrun};
 
 fn limits() -> Limits {
     Limits {
@@ -23,8 +22,12 @@ fn limits() -> Limits {
 }
 
 fn with_password(server: &Server) -> Target {
+    target(server.address)
+}
+
+fn target(address: SocketAddr) -> Target {
     Target {
-        address: server.address,
+        address,
         user: USER.to_owned(),
         auth: Auth::Password(Secret::from(PASSWORD)),
         pin: None,
@@ -47,12 +50,14 @@ async fn session(server: &Server) -> Session {
     connect(&with_password(server), &limits()).await.unwrap()
 }
 
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !condition() {
-        assert!(Instant::now() < deadline, "did not happen: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Whether an error is a connection that broke in that part.
+fn is_dropped(error: &Error, part: During) -> bool {
+    matches!(error, Error::Dropped { during, .. } if *during == part)
+}
+
+/// Whether an error is silence in that part.
+fn is_timeout(error: &Error, part: During) -> bool {
+    matches!(error, Error::Timeout { during, .. } if *during == part)
 }
 
 #[tokio::test]
@@ -98,7 +103,7 @@ async fn a_password_and_a_key_open_the_door_and_strangers_stay_out() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_used_costs_the_host_no_connection() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     for text in [
         "",
         "canary",
@@ -118,14 +123,10 @@ async fn a_key_that_cannot_be_used_costs_the_host_no_connection() {
 #[tokio::test]
 async fn a_changed_host_key_ends_the_call_before_anything_secret_is_said() {
     let old = HostKeyPin::of(ed25519().public_key());
-    let server = Server::start(
-        vec![ed25519()],
-        None,
-        Behaviour {
-            stall_in_auth: true,
-            ..Behaviour::default()
-        },
-    )
+    let server = Server::behaving(Behaviour {
+        stall_in_auth: true,
+        ..Behaviour::default()
+    })
     .await;
     let target = Target {
         pin: Some(old.clone()),
@@ -195,28 +196,14 @@ async fn pins_of_the_ecdsa_key_without_its_name_still_fit() {
 async fn a_closed_port_is_refused_and_silence_is_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let target = Target {
-        address,
-        user: USER.to_owned(),
-        auth: Auth::Password(Secret::from(PASSWORD)),
-        pin: None,
-    };
+    let target = target(address);
     // The kernel accepts; nobody ever says a word.
     let short = Limits {
         dial: Duration::from_millis(50),
         ..limits()
     };
     let error = connect(&target, &short).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Timeout {
-                during: During::Dial,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_timeout(&error, During::Dial), "{error:?}");
     assert!(error.is_transient());
 
     drop(listener);
@@ -235,80 +222,40 @@ async fn what_speaks_no_ssh_is_told_apart_from_a_lost_connection() {
             let _ = tokio::io::AsyncWriteExt::shutdown(&mut stream).await;
         }
     });
-    let target = Target {
-        address,
-        user: USER.to_owned(),
-        auth: Auth::Password(Secret::from(PASSWORD)),
-        pin: None,
-    };
+    let target = target(address);
     let error = connect(&target, &limits()).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Dropped {
-                during: During::Dial,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_dropped(&error, During::Dial), "{error:?}");
     answers.abort();
 }
 
 #[tokio::test]
 async fn a_host_that_stalls_or_hangs_up_while_we_authenticate_is_not_a_rejection() {
-    let stalls = Server::start(
-        vec![ed25519()],
-        None,
-        Behaviour {
-            stall_in_auth: true,
-            ..Behaviour::default()
-        },
-    )
+    let stalls = Server::behaving(Behaviour {
+        stall_in_auth: true,
+        ..Behaviour::default()
+    })
     .await;
     let short = Limits {
         auth: Duration::from_millis(50),
         ..limits()
     };
     let error = connect(&with_password(&stalls), &short).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Timeout {
-                during: During::Authentication,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_timeout(&error, During::Authentication), "{error:?}");
     assert!(error.host_key().is_some());
 
-    let drops = Server::start(
-        vec![ed25519()],
-        None,
-        Behaviour {
-            drop_in_auth: true,
-            ..Behaviour::default()
-        },
-    )
+    let drops = Server::behaving(Behaviour {
+        drop_in_auth: true,
+        ..Behaviour::default()
+    })
     .await;
     let error = connect(&with_password(&drops), &limits()).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Dropped {
-                during: During::Authentication,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_dropped(&error, During::Authentication), "{error:?}");
     assert!(error.is_transient());
 }
 
 #[tokio::test]
 async fn input_arrives_whole_and_output_and_status_come_back() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
     // Larger than a window and a packet, smaller than what is kept.
     let limits = Limits {
@@ -339,7 +286,7 @@ async fn input_arrives_whole_and_output_and_status_come_back() {
 
 #[tokio::test]
 async fn a_talkative_command_fills_no_memory_and_its_end_is_kept() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let small = Limits {
         output: 2048,
         ..limits()
@@ -353,7 +300,7 @@ async fn a_talkative_command_fills_no_memory_and_its_end_is_kept() {
 
 #[tokio::test]
 async fn many_commands_share_a_connection() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
     let runs = (0..16_u8).map(|number| {
         let stdin = Some(Secret::new(vec![b'a' + number; 1000]));
@@ -372,19 +319,10 @@ async fn many_commands_share_a_connection() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_in_the_middle_of_output_is_an_error_and_not_an_end() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
     let error = session.run(exec("drop")).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Dropped {
-                during: During::Command,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_dropped(&error, During::Command), "{error:?}");
     assert!(session.is_closed());
     let error = session.run(exec("cat")).await.unwrap_err();
     assert!(matches!(error, Error::Dropped { .. }), "{error:?}");
@@ -392,21 +330,17 @@ async fn a_connection_that_breaks_in_the_middle_of_output_is_an_error_and_not_an
 
 #[tokio::test]
 async fn a_command_without_a_status_and_a_refused_one_are_told_apart() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
     let error = session.run(exec("vanish")).await.unwrap_err();
     assert!(matches!(error, Error::NoStatus { .. }), "{error:?}");
     let error = session.run(exec("refuse")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRefused { .. }), "{error:?}");
 
-    let full = Server::start(
-        vec![ed25519()],
-        None,
-        Behaviour {
-            refuse_channels: true,
-            ..Behaviour::default()
-        },
-    )
+    let full = Server::behaving(Behaviour {
+        refuse_channels: true,
+        ..Behaviour::default()
+    })
     .await;
     let error = self::session(&full).await.run(exec("cat")).await.unwrap_err();
     assert!(matches!(error, Error::TooManyCommands { .. }), "{error:?}");
@@ -414,14 +348,11 @@ async fn a_command_without_a_status_and_a_refused_one_are_told_apart() {
 
 #[tokio::test]
 async fn a_command_past_its_deadline_is_stopped_and_the_connection_lives_on() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
-    let stalled = Exec {
-        command: "stall with canary",
-        stdin: Some(Secret::new(b"canary".to_vec())),
-        deadline: Duration::from_millis(50),
-    };
-    let error = session.run(stalled).await.unwrap_err();
+    let command = "stall with canary";
+    let stdin = Some(Secret::new(b"canary".to_vec()));
+    let error = overrun(&session, command, stdin, || server.runs(command)).await;
     assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
     eventually("the command is told to end", || {
@@ -439,10 +370,12 @@ async fn a_command_past_its_deadline_is_stopped_and_the_connection_lives_on() {
 
 #[tokio::test]
 async fn dropping_a_run_stops_its_command() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let session = session(&server).await;
-    let cancelled = tokio::time::timeout(Duration::from_millis(200), session.run(exec("stall"))).await;
-    assert!(cancelled.is_err());
+    tokio::select! {
+        outcome = session.run(exec("stall")) => panic!("it ended: {outcome:?}"),
+        () = eventually("the command has begun", || server.runs("stall")) => {}
+    }
     eventually("the command is told to end", || {
         !server.seen.lock().unwrap().signals.is_empty()
     })
@@ -453,7 +386,7 @@ async fn dropping_a_run_stops_its_command() {
 /// A host that hangs keeps its connections: nothing arrives, and nothing says so.
 #[tokio::test]
 async fn a_host_that_freezes_is_given_up_after_its_keepalives() {
-    let server = Server::start(vec![ed25519()], None, Behaviour::default()).await;
+    let server = Server::behaving(Behaviour::default()).await;
     let lively = Limits {
         keepalive: Duration::from_millis(300),
         dial: Duration::from_secs(5),
@@ -461,15 +394,6 @@ async fn a_host_that_freezes_is_given_up_after_its_keepalives() {
     };
     let session = connect(&with_password(&server), &lively).await.unwrap();
     let error = session.run(exec("freeze")).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Dropped {
-                during: During::Command,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(is_dropped(&error, During::Command), "{error:?}");
     assert!(session.is_closed());
 }

@@ -20,6 +20,8 @@ pub(crate) const PASSWORD: &str = "canary-password";
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: usize,
+    /// Commands that have begun.
+    pub(crate) commands: Vec<String>,
     pub(crate) signals: Vec<String>,
     pub(crate) closed: usize,
 }
@@ -59,6 +61,16 @@ pub(crate) fn ecdsa() -> PrivateKey {
 }
 
 impl Server {
+    /// One that lets [`USER`] in with [`PASSWORD`].
+    pub(crate) async fn behaving(behaviour: Behaviour) -> Self {
+        Self::start(vec![ed25519()], None, behaviour).await
+    }
+
+    /// Whether a command of this name has begun.
+    pub(crate) fn runs(&self, command: &str) -> bool {
+        self.seen.lock().unwrap().commands.iter().any(|seen| seen == command)
+    }
+
     pub(crate) async fn start(host_keys: Vec<PrivateKey>, user_key: Option<PublicKey>, behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -196,6 +208,7 @@ impl Handler for Host {
         }
         session.channel_success(channel)?;
         self.inputs.insert(channel, (command.clone(), Vec::new()));
+        self.seen.lock().unwrap().commands.push(command.clone());
         let handle = session.handle();
         match command.as_str() {
             "flood" => {

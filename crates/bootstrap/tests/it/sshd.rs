@@ -13,8 +13,7 @@ use russh::keys::ssh_key::LineEnding;
 
 use crate::parts;
 use crate::ssh_server::{ecdsa, ed25519};
-
-const LONG: Duration = Duration::from_mins(2);
+use crate::waiting::{LONG, eventually, overrun};
 
 struct Sshd {
     child: Child,
@@ -115,6 +114,7 @@ async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
     let limits = Limits {
         dial: LONG,
         auth: LONG,
+        keepalive: LONG,
         ..Limits::default()
     };
     let session = connect(&target, &limits).await.unwrap();
@@ -136,39 +136,27 @@ async fn a_real_sshd_is_spoken_to_pinned_and_its_commands_stopped() {
     let output = session.run(exec("kill -KILL $$", None)).await.unwrap();
     assert_eq!(output.status, Exit::Signal("KILL".to_owned()));
 
-    let mark = folder.path().join("stopped");
+    let (begun, stopped) = (folder.path().join("begun"), folder.path().join("stopped"));
     // OpenSSH passes no signal on to a session of root; there the closed stream has to do.
     let command = format!(
-        "trap 'touch {}; exit 0' TERM PIPE; while :; do echo tick; sleep 0.1; done",
-        mark.display()
+        "trap 'touch {}; exit 0' TERM PIPE; touch {}; while :; do echo tick; sleep 0.1; done",
+        stopped.display(),
+        begun.display()
     );
-    let stopped = Exec {
-        command: &command,
-        stdin: None,
-        deadline: Duration::from_secs(3),
-    };
-    let error = session.run(stopped).await.unwrap_err();
+    let error = overrun(&session, &command, None, || begun.exists()).await;
     assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
-    let deadline = Instant::now() + LONG;
-    while !mark.exists() {
-        assert!(Instant::now() < deadline, "the command went on");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the command ends", || stopped.exists()).await;
 
     let stranger = Target {
         auth: Auth::Key(Secret::new(ed25519().to_openssh(LineEnding::LF).unwrap().to_string())),
         ..target.clone()
     };
-    assert!(matches!(
-        connect(&stranger, &limits).await.unwrap_err(),
-        Error::AuthRejected { .. }
-    ));
+    let error = connect(&stranger, &limits).await.unwrap_err();
+    assert!(matches!(error, Error::AuthRejected { .. }), "{error:?}");
     let reinstalled = Target {
         pin: Some(HostKeyPin::of(ed25519().public_key())),
         ..target
     };
-    assert!(matches!(
-        connect(&reinstalled, &limits).await.unwrap_err(),
-        Error::HostKeyChanged { .. }
-    ));
+    let error = connect(&reinstalled, &limits).await.unwrap_err();
+    assert!(matches!(error, Error::HostKeyChanged { .. }), "{error:?}");
 }

@@ -69,6 +69,20 @@ pub fn trees(name: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(hierarchies()?.trees(name))
 }
 
+/// The names of cgroups that begin like this, on any hierarchy.
+pub(super) fn beginning_with(prefix: &str) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for tree in hierarchies()?.trees("") {
+        let entries = std::fs::read_dir(&tree).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        names.extend(folders.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    }
+    names.retain(|name| name.starts_with(prefix));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
 /// Makes the cgroup. Its removal is the guard's task, see [`super::holder`].
 pub fn create(name: &str) -> Result<(), Error> {
     let found = hierarchies()?;

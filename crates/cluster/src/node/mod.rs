@@ -35,7 +35,7 @@ pub use self::{
     linux::{LinuxNode, Object},
     network::{Cable, Network},
     options::{Options, Pods},
-    owner::sweep,
+    owner::{sweep, sweep_cgroups},
     range::{Invalid, Range},
     system::check,
 };

@@ -105,6 +105,20 @@ async fn remove_cgroup(name: &str) -> Result<(), Error> {
         .map(drop)
 }
 
+/// Removes the cgroups of machines that had their files below a state directory, and returns their names. Only for
+/// whoever knows that none of them runs. Usually there are none: each has a guard for that, unless it was killed too.
+pub async fn sweep_cgroups(state_dir: &Path) -> Result<Vec<String>, Error> {
+    // Never made, or on a system without cgroups: nothing to sweep.
+    let (Ok(directory), true) = (state_dir.canonicalize(), Path::new("/proc/self/mountinfo").exists()) else {
+        return Ok(Vec::new());
+    };
+    let left = cgroup::beginning_with(&cgroup_name(&directory, ""))?;
+    for name in &left {
+        remove_cgroup(name).await?;
+    }
+    Ok(left)
+}
+
 /// Removes a node's files; a node that has none is fine.
 pub(super) fn remove(node: &Path) -> Result<(), Error> {
     match std::fs::remove_dir_all(node) {
@@ -151,6 +165,25 @@ mod tests {
         assert_eq!(sweep(state.path()).await.unwrap(), ["dead"]);
         assert!(live.exists() && !dead.exists());
         assert!(sweep(&state.path().join("absent")).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn only_cgroups_of_the_given_directory_are_swept() {
+        if system::check().is_err() {
+            eprintln!("SKIPPED: cgroups are made by root");
+            return;
+        }
+        let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let names = [&ours, &theirs].map(|dir| cgroup_name(&dir.path().canonicalize().unwrap(), "0a1b2c3d4e"));
+        for name in &names {
+            cgroup::create(name).unwrap();
+        }
+        assert_eq!(sweep_cgroups(ours.path()).await.unwrap(), names[..1]);
+        let exists = |name: &str| cgroup::trees(name).unwrap().iter().any(|tree| tree.exists());
+        assert!(!exists(&names[0]) && exists(&names[1]));
+        sweep_cgroups(theirs.path()).await.unwrap();
+        assert!(!exists(&names[1]));
+        assert!(sweep_cgroups(&ours.path().join("absent")).await.unwrap().is_empty());
     }
 
     /// The guard of a node normally does this; it is needed when somebody killed that one as well.

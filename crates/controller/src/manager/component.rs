@@ -26,6 +26,11 @@ impl std::fmt::Debug for Component {
 }
 
 impl Component {
+    /// What it is called in logs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Any task: it must end soon after its token fires, and not before.
     pub fn new<F, Fut, E>(name: &str, run: F) -> Self
     where

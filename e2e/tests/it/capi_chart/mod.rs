@@ -50,6 +50,9 @@ fleets:
   runners: {enabled: true, replicas: null, machineLabels: {node.cluster.x-k8s.io/pool: runners}}
   builders: {enabled: true, ghActionsRunner: {ghOrg: example, ghRunnerVersion: 2.330.0}, machine: {hostCPU: 10}}
 kuraFleet: {enabled: true, machine: {offerType: EM-I220E-NVME, adoptNamePrefix: tuist-kura-em-}}
+kuraFleets:
+  instances: {replicas: 2, nodePool: kura-vms, machine: {kind: instance, adoptNamePrefix: ''}}
+  resting: {enabled: false}
 ";
 
 /// The other kind of cache node.
@@ -371,6 +374,26 @@ async fn bad_values_are_refused_with_the_place_and_the_reason() -> Result<()> {
             vec!["/kuraFleet/nodeTaints/0/effect", "'NoSchedule'"],
         ),
         ("localPath: {path: relative}".to_owned(), vec!["/localPath/path"]),
+        ("localPath: {replicas: 2}".to_owned(), vec!["/localPath/replicas"]),
+        (
+            "kuraFleets: {a: {machine: {offer: EM-I220E}}}".to_owned(),
+            vec!["/kuraFleets/a/machine", "'offer' not allowed"],
+        ),
+        ("kuraFleets: {A b: {}}".to_owned(), vec!["/kuraFleets"]),
+        (
+            "kuraFleets: {a: {enabled: true}}".to_owned(),
+            vec!["kuraFleets.a is enabled", "a fleet needs its Cluster"],
+        ),
+        (
+            "cluster: {enabled: true}\nkuraFleet: {enabled: true, name: x}\nkuraFleets: {a: {name: x}}".to_owned(),
+            vec!["kuraFleets.a and kuraFleet both have the name x"],
+        ),
+        (
+            "cluster: {enabled: true}\nkuraFleet: {machine: {adoptNamePrefix: a-}}\nkuraFleets: {a: {enabled: true, machine: \
+             {kind: instance}}}"
+                .to_owned(),
+            vec!["kuraFleets.a.machine.adoptNamePrefix", "Instances are made, never taken"],
+        ),
         (
             "kuraFleet: {enabled: true}".to_owned(),
             vec!["a fleet needs its Cluster"],

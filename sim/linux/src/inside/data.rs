@@ -1,23 +1,57 @@
-//! Disks: `mount`, `findmnt` and `xfs_quota`, for kernels without XFS quotas.
+//! Disks: their first boot, and `mount`, `findmnt` and `xfs_quota` for kernels without XFS quotas.
 //!
-//! File systems are mounted for real. Where the kernel has no quotas for XFS, the option that switches them on is taken off
+//! File systems are made and mounted for real, on files behind loop devices. Where the kernel has no quotas for XFS, the option that switches them on is taken off
 //! and remembered, and shown again to whoever looks; limits are then written down and not enforced.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
 use tokio::process::Command;
 
+use super::protocol::Blank;
 use super::reply::Reply;
 
 const REAL_MOUNT: &str = "/usr/lib/russet-box/real/mount";
+const MKFS_XFS: &str = "/usr/lib/russet-box/real/mkfs.xfs";
 const REAL_FINDMNT: &str = "/usr/lib/russet-box/real/findmnt";
 /// Mount points whose quotas are pretended, one per line.
 const PRETENDED: &str = "/run/russet-box/quotas";
 /// What was set on them.
 const LIMITS: &str = "/run/russet-box/limits";
 const OPTION: &str = "prjquota";
+
+/// Enough for the images and volumes of a test, and never taken as a whole: the file has holes.
+const SIZE: u64 = 8 << 30;
+
+/// Makes the file systems that are not there yet. A file has its name only when it is whole.
+pub(super) async fn make(disks: &[Blank]) -> Result<(), String> {
+    for disk in disks {
+        let said = |error: std::io::Error| format!("{}: {error}", disk.file);
+        std::fs::create_dir_all(&disk.mountpoint).map_err(said)?;
+        let (file, fresh) = (Path::new(&disk.file), format!("{}.new", disk.file));
+        if file.exists() {
+            continue;
+        }
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder).map_err(said)?;
+        }
+        std::fs::File::create(&fresh)
+            .and_then(|made| made.set_len(SIZE))
+            .map_err(said)?;
+        let program = match disk.format.as_str() {
+            "xfs" => MKFS_XFS,
+            _ => "/usr/sbin/mkfs.ext4",
+        };
+        let reply = real(program, &["-q".to_owned(), fresh.clone()]).await;
+        if reply.status != 0 {
+            return Err(format!("{program}: {}", reply.stderr.trim()));
+        }
+        std::fs::rename(&fresh, file).map_err(said)?;
+    }
+    Ok(())
+}
 
 /// A line of `/etc/fstab`.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,7 +81,8 @@ fn fstab(text: &str) -> Vec<Entry> {
 pub(super) async fn mount_all() {
     for entry in fstab(&std::fs::read_to_string("/etc/fstab").unwrap_or_default()) {
         if entry.kind != "swap" {
-            let _ = mount(&[entry.target]).await;
+            let reply = mount(&[entry.target]).await;
+            let _ = std::io::stderr().write_all(reply.stderr.as_bytes());
         }
     }
 }

@@ -4,6 +4,7 @@
 mod cloud_init;
 mod data;
 mod kernel;
+mod moved;
 mod network;
 mod packages;
 pub(crate) mod protocol;

@@ -30,6 +30,8 @@ pub(crate) struct Boot {
     pub(crate) generation: u32,
     /// The Private Network, read anew whenever it matters: it may be attached while the machine runs.
     pub(crate) private: Option<Private>,
+    /// Disks to make before anything is mounted, unless they are there.
+    pub(crate) disks: Vec<Blank>,
     /// Whether the metadata service has user data. It is in a file beside this one.
     pub(crate) user_data: bool,
     /// What the packages of the emulated mirrors are.
@@ -39,6 +41,19 @@ pub(crate) struct Boot {
     pub(crate) services: Vec<String>,
     /// Where sshd listens.
     pub(crate) ssh_port: u16,
+    /// Where the API server is by now, if somebody said so.
+    pub(crate) api_server: Option<String>,
+}
+
+/// A disk that is a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Blank {
+    /// Where the file is.
+    pub(crate) file: String,
+    /// The file system on it.
+    pub(crate) format: String,
+    /// Where it will be mounted.
+    pub(crate) mountpoint: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use super::protocol::{Boot, CloudInit, ORDERS, Power, SOCKET, SshFault, Told};
 use super::reply::Reply;
 use super::service::Services;
-use super::{cloud_init, data, kernel, network, packages, systemctl};
+use super::{cloud_init, data, kernel, moved, network, packages, systemctl};
 
 /// What commands act on.
 #[derive(Debug)]
@@ -53,8 +53,12 @@ pub(crate) async fn manage() -> anyhow::Result<()> {
 impl World {
     async fn come_up(self: Arc<Self>) -> Result<(), String> {
         first_boot(self.boot.generation).map_err(|error| error.to_string())?;
+        data::make(&self.boot.disks).await?;
         data::mount_all().await;
         self.ssh().await?;
+        if let Some(server) = &self.boot.api_server {
+            moved::follow(server)?;
+        }
         for unit in systemctl::boot_order().iter().chain(&self.boot.services) {
             if let Err(why) = self.services.start(unit).await {
                 let _ = writeln!(std::io::stderr(), "{unit}: {why}");

@@ -6,6 +6,7 @@
 mod node;
 mod orders;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -21,12 +22,13 @@ use kube::{Client, Config};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use russet_telemetry::Secret;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
+use crate::habits::Habits;
 use crate::inside::protocol::CloudInit;
 use crate::row::Row;
 use crate::server::{Phase, State};
-use orders::Orders;
+pub(crate) use orders::Orders;
 
 const LEASE_EVERY: Duration = Duration::from_secs(10);
 const STATUS_EVERY: u32 = 30;
@@ -35,15 +37,20 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What survives a reboot and not a wipe.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    identity: Option<(Secret<String>, String)>,
-    orders: Option<Orders>,
+    pub(crate) identity: Option<(Secret<String>, String)>,
+    pub(crate) orders: Option<Orders>,
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Boots, joins and stays, until it is dropped.
-pub(crate) async fn run(row: Row, memory: std::sync::Arc<tokio::sync::Mutex<Memory>>, state: watch::Sender<State>) {
+pub(crate) async fn run(row: Row, habits: Arc<Habits>, memory: Arc<Mutex<Memory>>, state: watch::Sender<State>) {
     let mut memory = memory.lock().await;
+    if memory.orders.is_none()
+        && let Some(kept) = habits.recall(&row)
+    {
+        *memory = kept;
+    }
     state.send_modify(|state| state.phase = Phase::Booted);
     let told = memory.orders.is_some();
     if !told {
@@ -61,7 +68,7 @@ pub(crate) async fn run(row: Row, memory: std::sync::Arc<tokio::sync::Mutex<Memo
     }
     let booted = Timestamp::now();
     loop {
-        if let Err(error) = live(&row, &mut memory, booted, told, &state).await {
+        if let Err(error) = live(&row, &habits, &mut memory, booted, told, &state).await {
             tracing::debug!(server = row.name, %error, "a synthetic node will try again");
         }
         tokio::time::sleep(AGAIN).await;
@@ -70,6 +77,7 @@ pub(crate) async fn run(row: Row, memory: std::sync::Arc<tokio::sync::Mutex<Memo
 
 async fn live(
     row: &Row,
+    habits: &Habits,
     memory: &mut Memory,
     booted: Timestamp,
     told: bool,
@@ -78,18 +86,11 @@ async fn live(
     let Some(orders) = memory.orders.clone() else {
         return Ok(());
     };
-    let kubeconfig = Kubeconfig::from_yaml(orders.kubeconfig.expose())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let identity = match &memory.identity {
-        Some((key, certificate)) => (key.clone(), certificate.clone()),
-        None => ask(Client::try_from(config.clone())?, &orders.node_name).await?,
-    };
-    memory.identity = Some(identity.clone());
-    config.auth_info = serde_json::from_value::<AuthInfo>(json!({
-        "client-certificate-data": BASE64.encode(&identity.1),
-        "client-key-data": BASE64.encode(identity.0.expose()),
-    }))?;
-    let client = Client::try_from(config)?;
+    let known = memory.identity.is_some();
+    let client = identify(&orders, &mut memory.identity, habits.api_server().as_deref()).await?;
+    if !known {
+        habits.keep(row, memory)?;
+    }
     let (nodes, leases): (Api<Node>, Api<Lease>) = (Api::all(client.clone()), Api::namespaced(client, node::LEASES));
     register(&nodes, &leases, row, &orders, booted).await?;
     let outcome = if told { CloudInit::Nothing } else { CloudInit::Done };
@@ -106,6 +107,36 @@ async fn live(
             nodes.patch_status(name, &params, &Patch::Strategic(status)).await?;
         }
     }
+}
+
+/// Who a server with this user data is to the cluster, once its certificate was granted: for those who want to see what its
+/// kubelet may do. Waits as long as nobody decides.
+pub async fn node_client(user_data: &Secret<String>) -> Result<Client, Failure> {
+    let orders = Orders::read(Some(user_data))?;
+    identify(&orders, &mut None, None).await
+}
+
+/// With the identity it has, or one that it asks for by its token.
+async fn identify(
+    orders: &Orders,
+    identity: &mut Option<(Secret<String>, String)>,
+    moved: Option<&str>,
+) -> Result<Client, Failure> {
+    let kubeconfig = Kubeconfig::from_yaml(orders.kubeconfig.expose())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    if let Some(server) = moved {
+        config.cluster_url = server.parse()?;
+    }
+    let (key, certificate) = match identity {
+        Some(known) => known.clone(),
+        None => ask(Client::try_from(config.clone())?, &orders.node_name).await?,
+    };
+    *identity = Some((key.clone(), certificate.clone()));
+    config.auth_info = serde_json::from_value::<AuthInfo>(json!({
+        "client-certificate-data": BASE64.encode(&certificate),
+        "client-key-data": BASE64.encode(key.expose()),
+    }))?;
+    Ok(Client::try_from(config)?)
 }
 
 /// The Node and its Lease as they should be; a Node that is there already keeps its taints, as NodeRestriction wants it.

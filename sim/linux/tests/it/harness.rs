@@ -85,6 +85,7 @@ impl Site {
             authorized_keys: vec![Self::public_key()],
             hostname: name.to_owned(),
             os: "ubuntu_noble".to_owned(),
+            filesystems: Vec::new(),
             ssh_user: "root".to_owned(),
             ssh_port: 22,
             host_key: Secret::new(BASE64.encode([u8::try_from(place).unwrap(); 32])),

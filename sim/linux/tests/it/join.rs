@@ -14,7 +14,7 @@ use russet_cluster::node::{Network, join};
 use russet_cluster::pki::Profile;
 use russet_cluster::{ControlPlane, Supervisor, kubeconfig};
 use russet_parts::Tools;
-use russet_sim_linux::{CloudInit, Kind, PrivateLeg, Row};
+use russet_sim_linux::{CloudInit, Filesystem, Kind, PrivateLeg, Row};
 use russet_telemetry::Secret;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -280,8 +280,12 @@ async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_elastic_metal_server_joins_over_ssh_through_its_vlan() {
+async fn an_elastic_metal_server_joins_over_ssh_through_its_vlan_and_keeps_its_data_on_a_disk_of_its_own() {
     if !can_run() {
+        return;
+    }
+    if let Err(reason) = russet_sim_linux::check_data().await {
+        eprintln!("SKIPPED: {reason}");
         return;
     }
     let cluster = Cluster::start().await;
@@ -296,18 +300,49 @@ async fn an_elastic_metal_server_joins_over_ssh_through_its_vlan() {
         mac: "02:00:00:00:29:06".to_owned(),
         vlan: Some(1234),
     });
+    row.filesystems = vec![Filesystem {
+        format: "xfs".to_owned(),
+        mountpoint: "/data".to_owned(),
+    }];
     site.fleet.apply(row.clone()).await;
     site.booted(&row).await;
     let vlan = PrivateNet::Vlan {
         id: 1234,
         address: Some(address),
     };
-    let rendered = linux::render(&cluster.join(&row, vlan, Form::Ssh).await).unwrap();
+    let mut orders = cluster.join(&row, vlan, Form::Ssh).await;
+    orders.data = Data::Nvme {
+        images_gib: Data::IMAGES_GIB,
+    };
+    let rendered = linux::render(&orders).unwrap();
     let began = Timestamp::now();
     let said = site.ssh_with(&row, linux::SSH_COMMAND, rendered.script.expose()).await;
     said.unwrap_or_else(|why| panic!("{why}\n{}", site.consoles()));
     cluster.ready("metal-1", began).await;
+    on_its_own_disk(site, &row).await;
+    let said = site.ssh_with(&row, linux::SSH_COMMAND, rendered.script.expose()).await;
+    said.unwrap_or_else(|why| panic!("a second run: {why}\n{}", site.consoles()));
+
+    let began = Timestamp::now();
+    row.boots += 1;
+    site.fleet.apply(row.clone()).await;
+    cluster.ready("metal-1", began).await;
+    on_its_own_disk(site, &row).await;
     let traces = Traces::of(&site.fleet, &row).await;
     cluster.stop().await;
     traces.vanish().await;
+}
+
+/// What fills a disk is on the one for it, with quotas as far as the join program can see.
+async fn on_its_own_disk(site: &Site, row: &Row) {
+    for folder in ["/data", "/var/lib/kubelet", "/opt/local-path-provisioner"] {
+        let look = format!("findmnt --noheadings --output FSTYPE --mountpoint {folder}");
+        let said = site.ssh(row, &look).await;
+        assert_eq!(said.as_deref().map(str::trim), Ok("xfs"), "{folder}");
+    }
+    let options = "findmnt --noheadings --output OPTIONS --mountpoint /data";
+    let said = site.ssh(row, options).await.unwrap();
+    assert!(said.trim().split(',').any(|option| option == "prjquota"), "{said}");
+    let images = site.ssh(row, "sudo ls /data/containerd").await.unwrap();
+    assert!(images.contains("io.containerd.metadata"), "{images}");
 }

@@ -1,6 +1,7 @@
 //! Servers without root, against a real API server.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -67,11 +68,12 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
         authorized_keys: Vec::new(),
         hostname: "cache-1".to_owned(),
         os: "ubuntu_noble".to_owned(),
+        filesystems: Vec::new(),
         ssh_user: "root".to_owned(),
         ssh_port: 22,
         host_key: Secret::new(String::new()),
     };
-    let fleet = Fleet::synthetic();
+    let fleet = Fleet::synthetic_in(dir.path()).unwrap();
     fleet.apply(row.clone()).await;
     assert_eq!(joined(&fleet, &row).await, CloudInit::Done);
 
@@ -116,6 +118,22 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
         status.node_info.unwrap().boot_id,
         "the Node was told of the reboot"
     );
+
+    // Nor is it forgotten with the emulator: the next one goes on from a note, which nobody else may read.
+    drop(fleet);
+    let notes = || -> Vec<std::fs::DirEntry> {
+        let folder = std::fs::read_dir(dir.path().join("synthetic")).unwrap();
+        folder.map(Result::unwrap).collect()
+    };
+    assert_eq!(notes()[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let fleet = Fleet::synthetic_in(dir.path()).unwrap();
+    row.boots += 1;
+    fleet.apply(row.clone()).await;
+    assert_eq!(joined(&fleet, &row).await, CloudInit::Nothing);
+    let again = nodes.get("cache-1").await.unwrap().status.unwrap().node_info.unwrap();
+    assert_ne!(again.boot_id, boot, "the Node was told by the next emulator");
+    fleet.remove(&row.server_id).await;
+    assert!(notes().is_empty(), "a server that was given up leaves no key");
     supervisor.shutdown().await;
 }
 

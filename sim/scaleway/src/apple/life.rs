@@ -14,6 +14,7 @@
 //! world, so what happened never depends on when somebody looked.
 
 use super::server::{Commitment, Ending, Installation, Pending, Server, Status, VpcStatus};
+use crate::attachment::Product;
 use crate::bill::{MONTH, Plan};
 use crate::clock::after;
 use crate::host::{Host, HostChange, HostKey};
@@ -259,7 +260,7 @@ impl World {
     /// Takes a server out of the world: its networks, its addresses and its price go with it.
     pub(crate) fn remove_server(&mut self, at: Timestamp, id: &Id) {
         self.announce(HostChange::Gone, id);
-        self.drop_attachments(at, id);
+        self.drop_attachments(Product::Apple, at, id);
         let Some(server) = self.apple.servers.remove(at, id) else {
             return;
         };

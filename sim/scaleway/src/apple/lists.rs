@@ -6,6 +6,7 @@ use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page;
 use crate::refusal::Refusal;
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::Query;
 use crate::world::{Caller, World};
 use serde_json::{Value, json};
@@ -14,15 +15,15 @@ use serde_json::{Value, json};
 pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
-    let order = query.choice("order_by", &["created_at_asc", "created_at_desc"]);
+    let sorting = Sorting::by_age(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     world.may_list(caller, Resource::Server, &owner)?;
     let mut found = world.apple.servers.as_of(world.lagging(caller.now));
     found.retain(|server| server.zone == *zone && world.accounts.lists(&caller.key, &server.project_id, &owner));
-    found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    if order == "created_at_desc" {
-        found.reverse();
-    }
+    sorting.sort(&mut found, |server| Stamps {
+        created: server.created_at,
+        ..Stamps::of(&server.id)
+    });
     Ok(page.reply("servers", &found, |server| world.show(server, caller.now)))
 }
 

@@ -66,10 +66,8 @@ impl World {
 
     fn visible_ip(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Result<&Ip, Refusal> {
         let found = self.instance.ips.get(id).filter(|ip| ip.zone == *zone);
-        let ip = found.ok_or_else(|| Refusal::not_found("instance_ip", id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, Resource::InstanceIp, Some(&ip.project_id))?;
-        Ok(ip)
+        let found = found.map(|ip| (ip, &ip.project_id));
+        self.permitted(caller, action, Resource::InstanceIp, id, found)
     }
 }
 

@@ -328,6 +328,7 @@ impl World {
             authorized_keys: server.authorized_keys.clone(),
             hostname: server.hostname(),
             os: image.map(|image| image.label.clone()).unwrap_or_default(),
+            filesystems: Vec::new(),
             ssh_user: "root".to_owned(),
             ssh_port: self.settings.linux_ssh_port,
             host_key: server.host_key.clone(),

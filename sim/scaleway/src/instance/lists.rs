@@ -7,6 +7,7 @@ use crate::ids::{Id, Zone};
 use crate::page::Page;
 use crate::refusal::{Reason, Refusal};
 use crate::settings::PrivateNics;
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::Query;
 use crate::world::{Caller, World};
 use serde_json::{Map, Value, json};
@@ -95,7 +96,8 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
     let mac = query.text("private_nic_mac_address");
     let without_ip = query.flag("without_ip").unwrap_or(false);
     let with_ip = query.text("with_ip");
-    let order = query.choice(
+    let sorting = Sorting::read(
+        &mut query,
         "order",
         &[
             "creation_date_desc",
@@ -130,17 +132,11 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
                 .as_ref()
                 .is_none_or(|ip| addresses().iter().any(|shown| shown["address"] == **ip))
     });
-    found.sort_by_key(|server| {
-        let at = if order.starts_with("creation") {
-            server.created_at
-        } else {
-            server.updated_at
-        };
-        (at, server.id.clone())
+    sorting.sort(&mut found, |server| Stamps {
+        created: server.created_at,
+        updated: server.updated_at,
+        ..Stamps::of(&server.id)
     });
-    if order.ends_with("desc") {
-        found.reverse();
-    }
     Ok(page.reply_counted("servers", &found, |server| world.show_instance(server)))
 }
 

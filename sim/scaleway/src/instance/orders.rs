@@ -219,7 +219,9 @@ impl World {
         let offered = catalog
             .commercial_type(&order.zone, &order.commercial_type)
             .ok_or_else(|| Refusal::argument("commercial_type", Reason::Constraint, "no such type in this zone"))?;
-        let image = catalog.image(&order.image).filter(|image| image.zone == order.zone);
+        let image = catalog
+            .image(&order.image)
+            .filter(|image| image.zone == order.zone && !self.linux.retired.contains(&image.label));
         let image = image.ok_or_else(|| Refusal::not_found("instance_image", order.image.as_str()))?;
         if !offered.boots(image) {
             let help = format!("{} cannot boot from this image ({})", offered.name, image.kind.as_str());

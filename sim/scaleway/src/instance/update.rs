@@ -4,6 +4,7 @@ use super::server::security_group;
 use crate::account::Action;
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
+use crate::labels::Labels;
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
@@ -13,11 +14,7 @@ use serde_json::json;
 pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
-    let name = fields.text("name");
-    if name.as_deref() == Some("") {
-        fields.refuse("name", Reason::Constraint, "cannot be empty");
-    }
-    let tags = fields.some_texts("tags");
+    let labels = Labels::read_named(&mut fields);
     let dynamic = fields.flag("dynamic_ip_required");
     let protected = fields.flag("protected");
     let group = match fields.value("security_group") {
@@ -53,12 +50,7 @@ pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, ca
         ));
     }
     world.instance.servers.change(caller.now, id, |server| {
-        if let Some(name) = name {
-            server.name = name;
-        }
-        if let Some(tags) = tags {
-            server.tags = tags;
-        }
+        labels.put(&mut server.name, &mut server.tags);
         if let Some(dynamic) = dynamic {
             server.dynamic_ip_required = dynamic;
         }

@@ -8,6 +8,7 @@ use super::server::{Server, Slot};
 use crate::account::{Action, Owner, Resource};
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
+use crate::labels::Labels;
 use crate::page::Page;
 use crate::refusal::Refusal;
 use crate::strict::{Fields, Query};
@@ -117,10 +118,8 @@ impl World {
 
     fn visible_volume(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Result<&Volume, Refusal> {
         let found = self.instance.volumes.get(id).filter(|volume| volume.zone == *zone);
-        let volume = found.ok_or_else(|| Refusal::not_found("instance_volume", id.as_str()))?;
-        self.accounts
-            .authorise(&caller.key, action, Resource::InstanceVolume, Some(&volume.project_id))?;
-        Ok(volume)
+        let found = found.map(|volume| (volume, &volume.project_id));
+        self.permitted(caller, action, Resource::InstanceVolume, id, found)
     }
 }
 
@@ -156,18 +155,12 @@ pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Resul
 pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
-    let name = fields.text("name");
-    let tags = fields.some_texts("tags");
+    let labels = Labels::read(&mut fields);
     fields.not_emulated("size");
     fields.finish()?;
     world.visible_volume(caller, zone, id, Action::Update)?;
     world.instance.volumes.change(caller.now, id, |volume| {
-        if let Some(name) = name {
-            volume.name = name;
-        }
-        if let Some(tags) = tags {
-            volume.tags = tags;
-        }
+        labels.put(&mut volume.name, &mut volume.tags);
         volume.updated_at = caller.now;
     });
     get(world, caller, zone, id)

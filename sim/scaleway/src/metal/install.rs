@@ -94,7 +94,11 @@ impl World {
     ) -> Result<Installation, Refusal> {
         let required = || Refusal::argument("os_id", Reason::Required, "cannot be empty");
         let id = request.os.as_ref().ok_or_else(required)?;
-        let os = self.metal.catalog.os(id);
+        let os = self
+            .metal
+            .catalog
+            .os(id)
+            .filter(|os| !self.linux.retired.contains(&os.label));
         let os = os.ok_or_else(|| Refusal::not_found("os", id.as_str()))?.clone();
         if user_data && !os.cloud_init {
             let help = format!("{} {} has no cloud-init", os.name, os.version);

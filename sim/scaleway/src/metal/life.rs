@@ -10,8 +10,10 @@
 //!
 //! Status and installation go their own ways: a server is `ready` while it is being installed.
 
+use super::schema;
 use super::server::{InstallStatus, Installation, OptionStatus, Pending, Server, Status, Then};
 use crate::account::Action;
+use crate::attachment::Product;
 use crate::boxes::{BoxKind, LinuxBox, Power, PrivateLeg};
 use crate::call::{Call, Reply};
 use crate::host::HostKey;
@@ -110,7 +112,7 @@ impl World {
                 Due::Change => self.end_metal(at, &id),
                 Due::Install => self.step_install(at, &id),
                 Due::Option => self.end_option(at, &id),
-                Due::Attachment => self.end_metal_attachment(at, &id),
+                Due::Attachment => self.end_attachment(Product::Metal, at, &id),
             }
         }
     }
@@ -261,11 +263,7 @@ impl World {
         let install = server.install.as_ref()?;
         let catalog = &self.metal.catalog;
         let on = server.status == Status::Ready && install.status == InstallStatus::Completed;
-        let lit = self
-            .metal
-            .attachments
-            .iter()
-            .find(|one| one.server_id == server.id && self.lit(one));
+        let lit = self.metal.attachments.of(&server.id).find(|one| self.lit(one));
         let private = lit.and_then(|one| {
             Some(PrivateLeg {
                 private_network_id: one.private_network_id.clone(),
@@ -291,6 +289,7 @@ impl World {
             authorized_keys: install.authorized_keys.clone(),
             hostname: install.hostname.clone(),
             os: os.map(|os| os.label.clone()).unwrap_or_default(),
+            filesystems: schema::filesystems(&install.schema),
             ssh_user: install.user.clone(),
             ssh_port: self.settings.linux_ssh_port,
             host_key: install.host_key.clone(),

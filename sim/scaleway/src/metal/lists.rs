@@ -7,6 +7,7 @@ use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
+use crate::sorting::{Sorting, Stamps};
 use crate::strict::Query;
 use crate::world::{Caller, World};
 use serde_json::json;
@@ -25,7 +26,7 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
         query.refuse("status", Reason::Constraint, format!("{wrong:?} is not a status"));
     }
     let option = query.id("option_id");
-    let order = query.choice("order_by", &["created_at_asc", "created_at_desc"]);
+    let sorting = Sorting::by_age(&mut query);
     let page = page::last(query, world.settings.page_cap)?;
     world.may_list(caller, Resource::Metal, &owner)?;
     let mut found = world.metal.servers.as_of(world.lagging(caller.now));
@@ -39,10 +40,10 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
                 .as_ref()
                 .is_none_or(|id| server.options.iter().any(|option| option.id == *id))
     });
-    found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-    if order == "created_at_desc" {
-        found.reverse();
-    }
+    sorting.sort(&mut found, |server| Stamps {
+        created: server.created_at,
+        ..Stamps::of(&server.id)
+    });
     Ok(page.reply("servers", &found, |server| world.show_metal(server)))
 }
 
@@ -102,7 +103,12 @@ pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
     if let Some(unknown) = offer.filter(|id| catalog.offer(zone, id).is_none()) {
         return Err(Refusal::not_found("offer", unknown.as_str()));
     }
-    let found: Vec<&MetalOs> = catalog.systems.iter().collect();
+    let retired = &world.linux.retired;
+    let found: Vec<&MetalOs> = catalog
+        .systems
+        .iter()
+        .filter(|os| !retired.contains(&os.label))
+        .collect();
     Ok(page.reply("os", &found, |os| os.wire(zone)))
 }
 

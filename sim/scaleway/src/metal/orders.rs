@@ -3,6 +3,7 @@
 use super::install::{Request, decoded};
 use super::server::{Event, InstallStatus, Pending, Server, ServerOption, Status, Then};
 use crate::account::{Action, Resource};
+use crate::attachment::Product;
 use crate::bill::Line;
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
@@ -197,7 +198,7 @@ impl World {
 
     /// Takes a server out of the world, with its networks, options and price.
     pub(crate) fn remove_metal(&mut self, at: Timestamp, id: &Id) {
-        self.drop_metal_attachments(at, id);
+        self.drop_attachments(Product::Metal, at, id);
         let Some(server) = self.metal.servers.remove(at, id) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! How disks are laid out: the usual way of an offer, and whether another way fits.
 
 use super::catalog::MetalOffer;
+use crate::boxes::Filesystem;
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
@@ -61,6 +62,12 @@ pub(super) fn usual(offer: &MetalOffer) -> Value {
         ],
         "zfs": null,
     })
+}
+
+/// The file systems of a layout that fits.
+pub(super) fn filesystems(schema: &Value) -> Vec<Filesystem> {
+    let listed = schema.get("filesystems").cloned().unwrap_or_default();
+    serde_json::from_value(listed).unwrap_or_default()
 }
 
 fn wrong(help: impl Into<String>) -> Refusal {

@@ -5,6 +5,7 @@ use super::install::decoded;
 use crate::account::Action;
 use crate::call::{Call, Reply};
 use crate::ids::{Id, Zone};
+use crate::labels::Labels;
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
@@ -13,12 +14,8 @@ use crate::world::{Caller, World};
 pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
-    let name = fields.text("name");
-    if name.as_deref() == Some("") {
-        fields.refuse("name", Reason::Constraint, "cannot be empty");
-    }
+    let labels = Labels::read_named(&mut fields);
     let description = fields.text("description");
-    let tags = fields.some_texts("tags");
     let protected = fields.flag("protected");
     let sent = fields.text("user_data");
     let user_data = sent.clone().map(|text| decoded(&mut fields, Some(text)));
@@ -33,14 +30,9 @@ pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, ca
         return Err(Refusal::argument("user_data", Reason::Constraint, help));
     }
     world.metal.servers.change(caller.now, id, |server| {
-        if let Some(name) = name {
-            server.name = name;
-        }
+        labels.put(&mut server.name, &mut server.tags);
         if let Some(description) = description {
             server.description = description;
-        }
-        if let Some(tags) = tags {
-            server.tags = tags;
         }
         if let Some(protected) = protected {
             server.protected = protected;

@@ -283,6 +283,25 @@ async fn setting_the_networks_of_a_mini_is_all_or_nothing() {
     assert_eq!(rest["server_private_networks"][0]["private_network_id"], json!(two));
 }
 
+/// A client that sets the same networks again and again while one is being detached never saw it go.
+#[tokio::test]
+async fn setting_the_same_networks_twice_does_not_begin_a_detachment_anew() {
+    const DETACH: Duration = Duration::from_secs(10);
+    let api = Api::start().await;
+    let mini = networked(&api, "m");
+    let network = api.network("one").await;
+    attach(&api, &mini, &network).await;
+    api.advance(ATTACH);
+    let path = format!("{}/private-networks", server(&mini));
+    let none = json!({"per_private_network_ipam_ip_ids": {}});
+    for _ in 0..2 {
+        api.send("PUT", &path, Some(none.clone())).await.unwrap().ok();
+        api.advance(DETACH / 2);
+    }
+    let list = format!("{APPLE}/server-private-networks?server_id={mini}");
+    assert_eq!(api.get(&list).await.ok()["total_count"], 0);
+}
+
 #[tokio::test]
 async fn the_name_of_a_network_is_searched_anywhere_in_it() {
     let api = Api::start().await;

@@ -1,10 +1,13 @@
 //! What can be had, and under which ids.
 
+use std::collections::HashMap;
+
 use russet_api::values::Zone;
 use russet_scaleway::baremetal::{MetalOption, OfferFilter, Os, Stock, Subscription};
 use russet_scaleway::marketplace::LocalImageType;
 use russet_scaleway::{Client, Error, ImageId, OfferId, OptionId, OsId};
 
+use crate::linux::server::Product;
 use crate::linux::wanted::{Catalog, Source, Wanted};
 
 /// Names that a sentence can hold.
@@ -19,15 +22,11 @@ pub enum Offered {
         image: ImageId,
         /// It lives on block storage.
         block: bool,
-        /// Price of an hour in euros.
-        euros_per_hour: Option<f64>,
     },
     /// Bare metal.
     Metal {
         /// What is ordered.
         offer: OfferId,
-        /// Price of an hour in euros.
-        euros_per_hour: Option<f64>,
         /// How many there are.
         in_stock: bool,
         /// What is installed.
@@ -44,14 +43,6 @@ pub enum Offered {
 }
 
 impl Offered {
-    /// Price of an hour in euros.
-    pub fn price(&self) -> Option<f64> {
-        match self {
-            Self::Instance { euros_per_hour, .. } | Self::Metal { euros_per_hour, .. } => *euros_per_hour,
-            Self::Not(_) => None,
-        }
-    }
-
     pub(super) fn is_complete(&self) -> bool {
         matches!(self, Self::Instance { .. } | Self::Metal { in_stock: true, .. })
     }
@@ -78,16 +69,7 @@ pub(super) async fn instance(client: &Client, zone: &Zone, wanted: &Wanted) -> R
     for (type_, block) in [(LocalImageType::Sbs, true), (LocalImageType::Local, false)] {
         for image in client.local_images(&wanted.image, zone, &type_).await? {
             if image.runs_on(&wanted.type_) {
-                // Only a cap asks for it, and a price that cannot be read is no reason to order nothing.
-                let prices = client.instance_types(zone).await.unwrap_or_default();
-                let offer = prices
-                    .iter()
-                    .find(|known| known.name.eq_ignore_ascii_case(&wanted.type_));
-                return Ok(Offered::Instance {
-                    image: image.id,
-                    block,
-                    euros_per_hour: offer.map(|known| known.euros_per_hour),
-                });
+                return Ok(Offered::Instance { image: image.id, block });
             }
             others.extend(image.compatible_commercial_types);
         }
@@ -124,12 +106,33 @@ pub(super) async fn metal(client: &Client, zone: &Zone, wanted: &Wanted) -> Resu
     let options = client.metal_options(zone, &offer.id).await?;
     let networking = |option: &&MetalOption| option.private_network.is_some();
     Ok(Offered::Metal {
-        euros_per_hour: offer.euros_per_hour(),
         in_stock: offer.stock != Stock::Empty,
         os: os.id.clone(),
         cloud_init: os.cloud_init_supported,
         partitions: os.custom_partitioning_supported,
         networking: options.iter().find(networking).map(|option| option.id.clone()),
         offer: offer.id,
+    })
+}
+
+/// Prices per hour in euros, by the type in lower case.
+pub(super) async fn prices(client: &Client, product: Product, zone: &Zone) -> Result<HashMap<String, f64>, Error> {
+    Ok(match product {
+        Product::Instance => {
+            let types = client.instance_types(zone).await?.into_iter();
+            types
+                .map(|known| (known.name.to_ascii_lowercase(), known.euros_per_hour))
+                .collect()
+        }
+        Product::Metal => {
+            let hourly = OfferFilter {
+                subscription: Some(Subscription::Hourly),
+                ..OfferFilter::default()
+            };
+            let offers = client.metal_offers(zone, &hourly).await?.into_iter();
+            offers
+                .filter_map(|offer| Some((offer.name.to_ascii_lowercase(), offer.euros_per_hour()?)))
+                .collect()
+        }
     })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
-use russet_scaleway::baremetal::{Install, OrderMetal, Schema, UpdateMetal};
+use russet_scaleway::baremetal::{self, Install, OrderMetal, Schema, UpdateMetal};
 use russet_scaleway::error::EffectKnown;
 use russet_scaleway::instance::{Action, CLOUD_INIT, CreateInstance, RootVolume, VolumeType};
 use russet_scaleway::{Error, Kind, SshKeyId};
@@ -15,7 +15,7 @@ use super::partitions::plan;
 use super::{Cloud, Offered};
 use crate::linux::call::Call;
 use crate::linux::plan::Answer;
-use crate::linux::server::{ADOPTED_TAG, MACHINE_TAG, Product, TAG, Volume, VolumeKind};
+use crate::linux::server::{ADOPTED_TAG, MACHINE_TAG, NETWORKING_TAG, Product, TAG, Volume, VolumeKind};
 use crate::linux::situation::retry_after;
 use crate::linux::wanted::{Network, Wanted};
 
@@ -214,9 +214,13 @@ impl Cloud {
         let update = |update: UpdateMetal| async move { client.update_metal(zone, id, &update).await.map(drop) };
         match call {
             Call::Tag => {
-                let mut tags = self.other_tags(zone, id).await?;
+                let server = client.metal_server(zone, id).await?;
+                let mut tags = other_tags(&server);
                 tags.extend(payload.tags.iter().cloned());
                 tags.push(ADOPTED_TAG.to_owned());
+                if server.private_network_option().is_none() {
+                    tags.push(NETWORKING_TAG.to_owned());
+                }
                 update(UpdateMetal {
                     tags: Some(tags),
                     ..UpdateMetal::default()
@@ -224,7 +228,7 @@ impl Cloud {
                 .await?;
             }
             Call::Untag => {
-                let tags = self.other_tags(zone, id).await?;
+                let tags = other_tags(&client.metal_server(zone, id).await?);
                 update(UpdateMetal {
                     tags: Some(tags),
                     ..UpdateMetal::default()
@@ -232,6 +236,12 @@ impl Cloud {
                 .await?;
             }
             Call::EnableNetworking => self.enable_networking(zone, id, payload).await?,
+            Call::DisableNetworking => {
+                let server = client.metal_server(zone, id).await?;
+                if let Some(option) = server.private_network_option() {
+                    client.remove_metal_option(zone, id, &option.id).await?;
+                }
+            }
             Call::Attach(network) => drop(client.attach_metal_private_network(zone, id, network).await?),
             Call::Detach(attachment) => {
                 let attached = client.metal_private_networks(zone, id).await?;
@@ -263,19 +273,6 @@ impl Cloud {
             other => return Err(not_of_this(other)),
         }
         Ok(())
-    }
-
-    /// The tags of a server that say nothing about whose it is.
-    async fn other_tags(&self, zone: &Zone, id: &ServerId) -> Result<Vec<String>, Trouble> {
-        let mut tags = self.client().metal_server(zone, id).await?.tags;
-        let ours = |tag: &str| {
-            tag == TAG
-                || tag == ADOPTED_TAG
-                || tag.starts_with(MACHINE_TAG)
-                || tag.starts_with("scalewayelasticmetalmachine=")
-        };
-        tags.retain(|tag| !ours(tag));
-        Ok(tags)
     }
 
     async fn enable_networking(&self, zone: &Zone, id: &ServerId, payload: &Payload) -> Result<(), Trouble> {
@@ -360,6 +357,16 @@ impl Cloud {
             }
         }
     }
+}
+
+/// The tags of a server that say nothing about whose it is.
+fn other_tags(server: &baremetal::Server) -> Vec<String> {
+    let ours = |tag: &str| {
+        [TAG, ADOPTED_TAG, NETWORKING_TAG].contains(&tag)
+            || tag.starts_with(MACHINE_TAG)
+            || tag.starts_with("scalewayelasticmetalmachine=")
+    };
+    server.tags.iter().filter(|tag| !ours(tag)).cloned().collect()
 }
 
 fn not_of_this(call: &Call) -> Trouble {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  begin (write down what belongs to it) ─► power off ─► detach ─► delete ─► gone ─► volumes, addresses ─► forget
-//!                                        └► detach ─► wipe ─► seen wiping ─► up again ─► untag ──────────► forget
+//!                                        └► detach ─► networking as it was ─► wipe ─► seen wiping ─► up again ─► untag ─► forget
 //! ```
 
 use super::{Action, Decision, Machine, Need, Seen, drop_claim, due, ensure_claim, fly_under, look};
 use crate::journal::later;
 use crate::linux::call::{Call, Guard, Target};
 use crate::linux::journal::{How, Journal, Release, Wipe, Work};
-use crate::linux::server::{Product, Server, State};
+use crate::linux::server::{Networking, Product, Server, State};
 use crate::linux::situation::Situation;
 
 /// A machine that is being deleted.
@@ -221,6 +221,10 @@ fn free(
         (State::Running | State::Stopped | State::Bare, Wipe::Needed) => match detach(release, seen) {
             Err(look) => look,
             Ok(Some(call)) => fly(call),
+            Ok(None) if server.has_networking_for_us() => match server.networking {
+                Networking::Enabling => Decision::Rest(Situation::NetworkPending),
+                _ => fly(Call::DisableNetworking),
+            },
             Ok(None) => fly(Call::Wipe),
         },
         (State::Failed(word), _) => Decision::Rest(Situation::ServerFailed { word: word.clone() }),

@@ -16,6 +16,7 @@ use super::view::UP;
 use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::claims_store::Taken;
+use crate::linux::call::Call;
 use crate::linux::decide::{Action, Machine};
 use crate::linux::journal::Journal;
 use crate::linux::kind::LinuxKind;
@@ -113,6 +114,8 @@ impl Context {
             draft.forget_server();
         }
         draft.status.server_id = Some(server.to_string());
+        // By a call whose answer was lost; from now on it is waited for.
+        draft.step(Call::Create.step(), StepState::Succeeded, None);
         draft.status.failure_domain = Some(machine.zone.to_string());
         draft.status.intent = None;
         draft.status.phase = Some(Phase::Provisioning);

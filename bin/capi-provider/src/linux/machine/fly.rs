@@ -1,5 +1,7 @@
 //! One call to Scaleway, as [`crate::flight`] asks for it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_api::conditions::{Condition, Severity, types};
@@ -14,7 +16,7 @@ use super::status::Draft;
 use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::bootstrap::Problem;
-use crate::flight::{Ask, Flight};
+use crate::flight::{Crew, fly};
 use crate::journal::later;
 use crate::linux::call::{Call, Sight, Target};
 use crate::linux::cloud::Payload;
@@ -50,98 +52,39 @@ impl Context {
             Ok(prepared) => prepared,
             Err(problem) => return self.not_ready(object, problem).await,
         };
-        let _counted = match plan.call {
-            Call::Create => {
-                let counted = self.parts.budget.counting().await;
-                if let Err(message) = self.afford(machine).await {
-                    drop(counted);
-                    return self
-                        .not_ready(
-                            object,
-                            Problem {
-                                reason: crate::spend::SPEND_CAP_REACHED,
-                                message,
-                                retry: std::time::Duration::from_mins(1),
-                            },
-                        )
-                        .await;
-                }
-                Some(counted)
-            }
-            _ => None,
+        let spends = matches!(plan.call, Call::Create | Call::Tag);
+        let _counted = if spends {
+            self.parts.budget.counting().await
+        } else {
+            None
         };
-        self.take_off(object, machine, plan, &prepared).await
+        if spends && let Err(message) = self.afford(machine).await {
+            let reached = Problem {
+                reason: crate::spend::SPEND_CAP_REACHED,
+                message,
+                retry: Duration::from_mins(1),
+            };
+            return self.not_ready(object, reached).await;
+        }
+        let rules = &self.parts.rules.calls;
+        let mut pilot = Pilot {
+            context: self,
+            machine,
+            live: object.clone(),
+            prepared: &prepared,
+            send_by: later(later(plan.at, rules.send_within), self.parts.call_timeout),
+        };
+        fly(plan, rules, &mut pilot).await?;
+        Ok(NOW)
     }
 
-    async fn take_off<K: LinuxKind>(
-        &self,
-        object: &K,
-        machine: &Machine,
-        plan: Plan,
-        prepared: &Prepared,
-    ) -> Result<Outcome, Error> {
-        let rules = &self.parts.rules.calls;
-        let send_by = later(later(plan.at, rules.send_within), self.parts.call_timeout);
-        let mut flight = Flight::new(plan, rules);
-        let mut live = object.clone();
-        let mut failure = None;
-        loop {
-            match flight.ask(Timestamp::now()) {
-                Ask::Write(journal) => {
-                    let mut draft = Draft::start(&live);
-                    draft.journal(Some(&journal));
-                    match self.write_draft(&live, draft).await {
-                        Ok(Some(written)) => {
-                            live = written;
-                            flight.wrote(true);
-                        }
-                        // The attempt has an id of its own, so there is always something to write.
-                        Ok(None) => flight.wrote(false),
-                        Err(error) => {
-                            failure = Some(error);
-                            flight.wrote(false);
-                        }
-                    }
-                }
-                Ask::Get(target) => {
-                    let sight = self.guard(machine, &target).await;
-                    if let Err(error) = &sight {
-                        warn!(?target, %error, "nothing could be seen right before a call; nothing is sent");
-                    }
-                    flight.got(sight.ok().as_ref(), Timestamp::now());
-                }
-                Ask::Send(target, call) => {
-                    let server = match &target {
-                        Target::Server(id) => Some(id),
-                        _ => None,
-                    };
-                    let answer = self
-                        .parts
-                        .cloud
-                        .send(
-                            &machine.zone,
-                            server,
-                            &call,
-                            &prepared.payload,
-                            send_by,
-                            self.parts.slowest_retry,
-                        )
-                        .await;
-                    info!(machine = %live.name_any(), step = call.step(), ?target, ?answer, "called Scaleway");
-                    flight.answered(&answer, Timestamp::now());
-                    self.count(&call, &answer);
-                }
-                Ask::Settle(ending) => {
-                    self.settle(&live, &flight.plan().attempt, &ending, prepared).await?;
-                    self.tell_done(object, &ending).await;
-                    flight.settled();
-                }
-                Ask::End => break,
-            }
-        }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(NOW),
+    /// A server that was ordered counts before lists have it.
+    async fn spent(&self, machine: &Machine, answer: &Answer) {
+        if let (true, Answer::Done { made: Some(server) }, Ok(wanted)) =
+            (self.parts.budget.is_capped(), answer, &machine.wanted)
+        {
+            let price = self.parts.tally.price(&machine.zone, &wanted.type_).await;
+            self.parts.tally.ordered(server, price);
         }
     }
 
@@ -251,10 +194,13 @@ impl Context {
     /// Whether another server may be ordered; else a sentence.
     async fn afford(&self, machine: &Machine) -> Result<(), String> {
         let Ok(wanted) = &machine.wanted else { return Ok(()) };
-        self.parts
-            .budget
-            .check(&self.parts.cloud, &self.parts.zones, &machine.zone, wanted)
-            .await
+        let (parts, type_) = (&self.parts, &wanted.type_);
+        let price = if parts.budget.is_capped() {
+            parts.tally.price(&machine.zone, type_).await
+        } else {
+            None
+        };
+        parts.budget.check(&machine.zone, type_, price).await
     }
 
     /// Writes what became of an attempt, unless another attempt is stored by now.
@@ -322,6 +268,62 @@ impl Context {
             }
             _ => {}
         }
+    }
+}
+
+/// Does for one machine what a flight asks for.
+struct Pilot<'a, K> {
+    context: &'a Context,
+    machine: &'a Machine,
+    live: K,
+    prepared: &'a Prepared,
+    send_by: Timestamp,
+}
+
+impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
+    type Error = Error;
+
+    async fn write(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let mut draft = Draft::start(&self.live);
+        draft.journal(Some(journal));
+        // The attempt has an id of its own, so there is always something to write.
+        let Some(written) = self.context.write_draft(&self.live, draft).await? else {
+            return Ok(false);
+        };
+        self.live = written;
+        Ok(true)
+    }
+
+    async fn look(&mut self, target: &Target) -> Option<Sight> {
+        let sight = self.context.guard(self.machine, target).await;
+        if let Err(error) = &sight {
+            warn!(?target, %error, "nothing could be seen right before a call; nothing is sent");
+        }
+        sight.ok()
+    }
+
+    async fn send(&mut self, target: &Target, call: &Call) -> Answer {
+        let server = match target {
+            Target::Server(id) => Some(id),
+            _ => None,
+        };
+        let (parts, zone) = (&self.context.parts, &self.machine.zone);
+        let payload = &self.prepared.payload;
+        let answer = parts
+            .cloud
+            .send(zone, server, call, payload, self.send_by, parts.slowest_retry)
+            .await;
+        info!(machine = %self.live.name_any(), step = call.step(), ?target, ?answer, "called Scaleway");
+        self.context.count(call, &answer);
+        self.context.spent(self.machine, &answer).await;
+        answer
+    }
+
+    async fn settle(&mut self, attempt: &str, ending: &Ending) -> Result<(), Error> {
+        let context = self.context;
+        context.settle(&self.live, attempt, ending, self.prepared).await?;
+        context.tell_done(&self.live, ending).await;
+        Ok(())
     }
 }
 

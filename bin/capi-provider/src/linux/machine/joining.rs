@@ -19,17 +19,18 @@ use serde_json::json;
 
 use super::look::Sights;
 use super::status::Draft;
-use super::view::{JOIN, key};
+use super::view::JOIN;
 use super::{Context, Error};
 use crate::bootstrap::{Done, Failed, Problem, Progress, Seat, Trouble, Work};
 use crate::linux::cloud::Cloud;
 use crate::linux::decide::{Machine, is_overdue};
-use crate::linux::hosts::{Hosts, Login, failure};
+use crate::linux::hosts::{Hosts, Login};
 use crate::linux::kind::{LinuxKind, Status, key_group};
 use crate::linux::script::{For, Scripts};
 use crate::linux::server::{Attachment, AttachmentState, Server};
 use crate::machine::MANAGER;
 use crate::machine::reconcile::NOW;
+use crate::surroundings::key;
 
 /// The pool wakes whoever it concerns; this is for the case that it does not.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -135,10 +136,7 @@ impl<K: LinuxKind> Errand<K> {
             }
         };
         match told.report {
-            Some(report) if report.state == JoinState::Failed => {
-                let _ = failure(&report, &told.pin);
-                Ok(())
-            }
+            Some(report) if report.state == JoinState::Failed => Ok(()),
             Some(report) if report.state == JoinState::Done => Err(wait(
                 reason,
                 "the script is done and the kubelet runs; its Node is waited for".to_owned(),

@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use russet_api::conditions::reasons;
 use russet_api::values::ServerId;
 use russet_controller::Outcome;
 use russet_scaleway::{Error as ScalewayError, Kind};
 
-use super::view::key;
 use super::{Context, Error};
 use crate::claims::Claims;
 use crate::linux::decide::{Machine, Need};
@@ -17,6 +15,7 @@ use crate::linux::script::For;
 use crate::linux::server::{Attachment, Server};
 use crate::linux::situation::{Situation, SpecProblem};
 use crate::linux::wanted::{Catalog, NetworkSight};
+use crate::surroundings::key;
 
 /// The poll wakes whoever waits for it; this is for the case that it does not.
 const POLL_PATIENCE: Duration = Duration::from_secs(30);
@@ -88,7 +87,13 @@ impl Context {
         let (cloud, zone) = (&self.parts.cloud, &machine.zone);
         let wanted = machine.wanted.as_ref().ok();
         match need {
-            Need::Mine => sights.mine = Some(cloud.mine(zone, &machine.holder.uid).await?),
+            Need::Mine => {
+                sights.mine = Some(match cloud.mine(zone, &machine.holder.uid).await {
+                    // In a zone that does not exist there is nothing to give up.
+                    Err(error) if is_unknown_zone(&error) && machine.standing.deleting => Vec::new(),
+                    other => other?,
+                });
+            }
             Need::Server(id) => {
                 let found = cloud.see(zone, &id).await?;
                 if let Some(server) = &found {
@@ -160,20 +165,20 @@ impl Context {
     }
 }
 
-/// What an error of Scaleway's means for a machine. A zone nobody knows is answered as something that does not exist.
+/// Whether an error says that there is no such zone: some lists do not exist there, others do not take it.
+fn is_unknown_zone(error: &ScalewayError) -> bool {
+    match &error.kind {
+        Kind::NotFound { .. } => error.endpoint.contains(".list_"),
+        Kind::InvalidArguments { details } => details.iter().any(|bad| bad.name == "zone"),
+        _ => false,
+    }
+}
+
+/// What an error of Scaleway's means for a machine.
 fn trouble(machine: &Machine, error: ScalewayError) -> Situation {
-    let unknown_zone = matches!(error.kind, Kind::NotFound { .. })
-        && error.endpoint.contains(".list_")
-        && machine.server.is_none()
-        && machine.provider_server.is_none();
-    if unknown_zone {
+    if is_unknown_zone(&error) && machine.server.is_none() && machine.provider_server.is_none() {
         return Situation::Spec(SpecProblem::Zone {
-            why: format!(
-                "{} knows no zone {} ({}: {error})",
-                error.endpoint,
-                machine.zone,
-                reasons::linux::INVALID_ZONE
-            ),
+            why: format!("there is no zone {} ({error})", machine.zone),
         });
     }
     Situation::Scaleway(Box::new(error))

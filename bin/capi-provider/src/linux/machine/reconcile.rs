@@ -15,6 +15,8 @@ use crate::linux::decide::{Decision, Machine, Seen, decide};
 use crate::linux::kind::LinuxKind;
 use crate::linux::situation::Situation;
 use crate::machine::reconcile::{NOW, fresh_id};
+use crate::surroundings::key;
+use crate::waiting::Waiting;
 
 /// Time for the event of our own write to arrive, should it take longer than usual.
 const ECHO: Duration = Duration::from_secs(2);
@@ -31,7 +33,7 @@ pub(super) async fn reconcile<K: LinuxKind>(object: Arc<K>, context: Arc<Context
 
 impl Context {
     async fn work_on<K: LinuxKind>(&self, object: &K) -> Result<Outcome, Error> {
-        let around = self.around(object);
+        let around = self.surroundings.of(object);
         let uid = object.uid().unwrap_or_default();
         let machine = match view::view(object, &around, self.memory.is_clean(&uid)) {
             Ok(machine) => machine,
@@ -40,9 +42,7 @@ impl Context {
                 return self.rest_unreadable(object, &unreadable).await;
             }
         };
-        self.parts
-            .registry
-            .note(&view::key(object), view::ties(object, &machine, &around));
+        self.parts.registry.note(&key(object), view::ties(&machine, &around));
         if machine.standing.deleting {
             self.parts.pool.forget(&uid);
         }
@@ -128,7 +128,7 @@ impl Context {
             info!(dry_run = true, "{text}");
         }
         Outcome::After(match decision {
-            Decision::Rest(Situation::Gone) => Duration::from_mins(10),
+            Decision::Rest(Situation::Waiting(Waiting::Gone)) => Duration::from_mins(10),
             _ => Duration::from_mins(1),
         })
     }

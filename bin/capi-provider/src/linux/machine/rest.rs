@@ -12,7 +12,6 @@ use tracing::{debug, warn};
 
 use super::act::node_ready;
 use super::status::Draft;
-use super::view::key;
 use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::journal::Unreadable;
@@ -21,12 +20,16 @@ use crate::linux::kind::{LinuxKind, Status};
 use crate::linux::situation::Situation;
 use crate::machine::reconcile::NOW;
 use crate::situation::{Report, Retry};
+use crate::surroundings::key;
+use crate::waiting::Waiting;
 
 impl Context {
     fn outcome(&self, retry: Retry, situation: &Situation) -> Outcome {
         match retry {
             // What waits for somebody to change something may be told to look more often than seldom.
-            Retry::After(delay) if !matches!(situation, Situation::Serving { .. } | Situation::Gone) => {
+            Retry::After(delay)
+                if !matches!(situation, Situation::Serving { .. } | Situation::Waiting(Waiting::Gone)) =>
+            {
                 Outcome::After(delay.min(self.parts.slowest_retry))
             }
             Retry::After(delay) => Outcome::After(delay),
@@ -47,7 +50,7 @@ impl Context {
         let report = situation.report(machine.standing.deleting);
         let retry = self.outcome(report.retry, situation);
         match situation {
-            Situation::Gone => {
+            Situation::Waiting(Waiting::Gone) => {
                 self.gone(object);
                 return Ok(Outcome::Done);
             }

@@ -7,6 +7,7 @@ use russet_api::machine::{Intent, Phase, StepState};
 use crate::bootstrap::note_step;
 use crate::linux::journal::{How, Journal, Work};
 use crate::linux::kind::{LinuxKind, Status};
+use crate::machine::ready;
 use crate::situation::more_reasons;
 
 /// A status that is being written. Starts from what is stored, so that what is not ours stays.
@@ -95,40 +96,12 @@ impl Draft {
     pub(super) fn finish(mut self) -> Status {
         self.status.observed_generation = self.generation;
         let paused = conditions::is_true(&self.status.conditions, types::PAUSED);
-        let ready = ready(&self.status, self.deleting);
+        let needed = [types::PROVISIONED, types::BOOTSTRAPPED, types::NODE_READY];
+        let ready = ready(&self.status.conditions, &needed, self.deleting);
         if !paused {
             self.status.ready = Some(ready.status == ConditionStatus::True);
             self.condition(ready);
         }
         self.status
     }
-}
-
-/// Whether the server does what it is for, all life long; core mirrors this to the Machine.
-fn ready(status: &Status, deleting: bool) -> Condition {
-    let of = |type_: &str| conditions::find(&status.conditions, type_);
-    if deleting {
-        let message = of(types::DELETING).and_then(|condition| condition.message.clone());
-        return Condition::new(types::READY, false, reasons::DELETING)
-            .message(message.unwrap_or_default())
-            .severity(Severity::Info);
-    }
-    for type_ in [types::PROVISIONED, types::BOOTSTRAPPED, types::NODE_READY] {
-        match of(type_) {
-            Some(condition) if condition.status == ConditionStatus::True => {}
-            Some(condition) => {
-                return Condition {
-                    type_: types::READY.to_owned(),
-                    last_transition_time: None,
-                    ..condition.clone()
-                };
-            }
-            None => {
-                return Condition::new(types::READY, false, reasons::NOT_READY)
-                    .message("nothing has been done yet")
-                    .severity(Severity::Info);
-            }
-        }
-    }
-    Condition::new(types::READY, true, reasons::READY)
 }

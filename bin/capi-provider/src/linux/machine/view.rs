@@ -1,73 +1,25 @@
 //! An object and what surrounds it, as a decision needs it.
 
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 use russet_api::annotations::KUBELET_CONFIG_HASH;
-use russet_api::annotations::cluster_api::{DELETE_FOR_MOVE, PAUSED};
 use russet_api::conditions::{self, types};
-use russet_api::groups::CLUSTER_API;
 use russet_api::labels::PN_IPV4;
-use russet_api::labels::cluster_api::CLUSTER_NAME;
 use russet_api::machine::{Step, StepState};
 use russet_api::values::{ProviderId, ServerId, Zone};
 
-use super::Context;
-use crate::capi;
-use crate::claims::Holder;
-use crate::decide::Standing;
 use crate::journal::Unreadable;
 use crate::linux::call::Call;
 use crate::linux::decide::{Machine, Node, Progress, UserData};
 use crate::linux::journal::Journal;
 use crate::linux::kind::{LinuxKind, Status};
 use crate::linux::situation::SpecProblem;
-use crate::registry::{Key, Ties};
+use crate::registry::Ties;
+use crate::surroundings::{Around, holder};
 
 /// The step that says since when a server is up.
 pub(super) const UP: &str = "start";
 /// The step of the join.
 pub(super) const JOIN: &str = "join";
-
-/// The objects around one of ours.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Around {
-    pub(super) machine: Option<capi::Machine>,
-    pub(super) cluster: Option<capi::Cluster>,
-    pub(super) node: Option<capi::Node>,
-}
-
-/// Namespace and name.
-pub fn key<K: LinuxKind>(object: &K) -> Key {
-    Key {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
-    }
-}
-
-/// Name of the Machine that owns this object.
-fn owner<K: LinuxKind>(object: &K) -> Option<&str> {
-    let owners = object.owner_references().iter();
-    owners
-        .filter(|owner| owner.kind == "Machine" && owner.api_version.split('/').next() == Some(CLUSTER_API))
-        .map(|owner| owner.name.as_str())
-        .next()
-}
-
-impl Context {
-    /// Reads what surrounds an object, from the caches.
-    pub(super) fn around<K: LinuxKind>(&self, object: &K) -> Around {
-        let namespace = object.namespace();
-        let machine = owner(object).and_then(|name| self.machines.get(namespace.as_deref(), name));
-        let cluster = match &machine {
-            Some(machine) => Some(machine.spec.cluster_name.clone()),
-            // While it is deleted the Machine may be gone already.
-            None => object.labels().get(CLUSTER_NAME).cloned(),
-        };
-        let cluster = cluster.and_then(|name| self.clusters.get(namespace.as_deref(), &name));
-        let node = self.nodes.get(None, &object.name_any());
-        Around { machine, cluster, node }
-    }
-}
 
 fn step<'a>(status: &'a Status, name: &str) -> Option<&'a Step> {
     let found = status.steps.iter().find(|step| step.name == name);
@@ -97,6 +49,13 @@ fn progress(status: &Status) -> Progress {
         install_asked: done_at(status, Call::Install.step()),
         provisioned: provisioned == Some(true),
         joined: conditions::is_true(&status.conditions, types::BOOTSTRAPPED),
+        moved: status
+            .steps
+            .iter()
+            .filter(|step| step.state == StepState::Succeeded)
+            .filter_map(|step| step.finished_at.as_ref())
+            .map(|at| at.0)
+            .max(),
     }
 }
 
@@ -113,15 +72,11 @@ pub(super) fn view<K: LinuxKind>(object: &K, around: &Around, cleaned_up: bool) 
     let provider_server = object.provider_id().ok().flatten().map(|id| id.server().clone());
     let node = node::<K>(around, server.as_ref().or(provider_server.as_ref()), &zone);
     Ok(Machine {
-        holder: Holder {
-            uid: object.uid().unwrap_or_default(),
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-        },
+        holder: holder(object),
         product: K::PRODUCT,
         zone,
         wanted,
-        standing: standing(object, around, cleaned_up),
+        standing: around.standing(object, K::FINALIZER, cleaned_up),
         server,
         provider_server,
         journal,
@@ -162,13 +117,10 @@ fn node<K: LinuxKind>(around: &Around, server: Option<&ServerId>, zone: &Zone) -
 }
 
 /// What has to wake this machine.
-pub(super) fn ties<K: LinuxKind>(object: &K, machine: &Machine, around: &Around) -> Ties {
+pub(super) fn ties(machine: &Machine, around: &Around) -> Ties {
     let worked_on = machine.journal.as_ref().and_then(Journal::server);
     Ties {
-        cluster: match &around.machine {
-            Some(machine) => Some(machine.spec.cluster_name.clone()),
-            None => object.labels().get(CLUSTER_NAME).cloned(),
-        },
+        cluster: around.cluster_name.clone(),
         servers: [machine.server.as_ref(), machine.provider_server.as_ref(), worked_on]
             .into_iter()
             .flatten()
@@ -182,20 +134,14 @@ pub(super) fn ties<K: LinuxKind>(object: &K, machine: &Machine, around: &Around)
 fn zone<K: LinuxKind>(object: &K, around: &Around) -> (Zone, Option<SpecProblem>) {
     let chosen = match object.provider_id() {
         Ok(Some(id)) => return (id.zone().clone(), None),
-        Ok(None) => {
-            let domain = around
-                .machine
-                .as_ref()
-                .and_then(|machine| machine.spec.failure_domain.as_deref());
-            match domain.filter(|domain| !domain.is_empty()) {
-                Some(domain) => Zone::try_from(domain).map_err(|error| SpecProblem::Zone {
-                    why: format!("spec.failureDomain of the Machine: {error}"),
-                }),
-                None => object.zone().map_err(|error| SpecProblem::Zone {
-                    why: format!("spec.zone: {error}"),
-                }),
-            }
-        }
+        Ok(None) => match around.failure_domain() {
+            Some(domain) => Zone::try_from(domain).map_err(|error| SpecProblem::Zone {
+                why: format!("spec.failureDomain of the Machine: {error}"),
+            }),
+            None => object.zone().map_err(|error| SpecProblem::Zone {
+                why: format!("spec.zone: {error}"),
+            }),
+        },
         Err(error) => Err(SpecProblem::Field {
             why: format!("spec.providerID: {error}"),
         }),
@@ -204,23 +150,5 @@ fn zone<K: LinuxKind>(object: &K, around: &Around) -> (Zone, Option<SpecProblem>
         Ok(zone) => (zone, None),
         // With a problem in the spec nothing is asked of the zone.
         Err(problem) => (Zone::default(), Some(problem)),
-    }
-}
-
-fn standing<K: LinuxKind>(object: &K, around: &Around, cleaned_up: bool) -> Standing {
-    let annotated = |key: &str| object.annotations().contains_key(key);
-    let data = around
-        .machine
-        .as_ref()
-        .and_then(|machine| machine.spec.bootstrap.data_secret_name.as_ref());
-    Standing {
-        paused: annotated(PAUSED) || around.cluster.as_ref().is_some_and(capi::Cluster::is_paused),
-        deleting: object.meta().deletion_timestamp.is_some(),
-        moved_away: annotated(DELETE_FOR_MOVE),
-        finalizer: object.finalizers().iter().any(|name| name == K::FINALIZER),
-        owned: owner(object).is_some(),
-        cluster_ready: around.cluster.as_ref().is_some_and(capi::Cluster::is_ready),
-        bootstrap_data: data.is_some_and(|name| !name.is_empty()),
-        cleaned_up,
     }
 }

@@ -14,7 +14,8 @@ use russet_capi_provider::linux::decide::{Machine, Node, Progress, Rules, UserDa
 use russet_capi_provider::linux::journal::Journal;
 use russet_capi_provider::linux::plan::{Answer, Done};
 use russet_capi_provider::linux::server::{
-    ADOPTED_TAG, Attachment, AttachmentState, Networking, Product, Server, State, TAG, Volume, VolumeKind, machine_tag,
+    ADOPTED_TAG, Attachment, AttachmentState, NETWORKING_TAG, Networking, Product, Server, State, TAG, Volume,
+    VolumeKind, machine_tag,
 };
 use russet_capi_provider::linux::wanted::{Network, NetworkSight, Source, Wanted};
 use russet_scaleway::{PrivateNetworkId, ProjectId};
@@ -371,10 +372,15 @@ impl World {
                     owner.is_none() || owner.as_deref() == Some(uid),
                     "{uid} takes the server of {owner:?}"
                 );
-                it.server.tags = vec![TAG.to_owned(), ADOPTED_TAG.to_owned(), machine_tag(uid)];
+                if owner.is_none() {
+                    let lent = it.server.networking == Networking::Off;
+                    it.server.tags = vec![TAG.to_owned(), ADOPTED_TAG.to_owned(), machine_tag(uid)];
+                    it.server.tags.extend(lent.then(|| NETWORKING_TAG.to_owned()));
+                }
             }
             Call::Untag => it.server.tags.clear(),
             Call::EnableNetworking => it.server.networking = Networking::Enabling,
+            Call::DisableNetworking => it.server.networking = Networking::Off,
             Call::Attach(network) => {
                 assert!(it.attachments.is_empty(), "a second place on a network");
                 it.attachments.push(Attachment {
@@ -444,6 +450,7 @@ impl World {
             assert!(id.as_str().starts_with("pre-"), "{id} is left");
             assert_eq!((&it.server.state, it.server.tags.len()), (&State::Running, 0), "{id}");
             assert!(it.attachments.is_empty(), "{id}");
+            assert_eq!(it.server.networking, Networking::Off, "{id} is as it was");
         }
     }
 }

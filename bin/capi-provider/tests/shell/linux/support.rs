@@ -1,6 +1,7 @@
 //! A provider with everything Linux machines need, and emulated servers that join.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,13 @@ use russet_capi_provider::linux::kind::{LinuxKind, Status};
 use russet_e2e::Sandbox;
 use russet_e2e::identity::Granted;
 use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_scaleway::baremetal::{Install, MetalFilter};
 use russet_sim_scaleway::{BoxKind, Delays, Factor, Handle, LinuxBox, Options, Power, Settings as SimSettings, Sim};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Provider, scaleway};
+use crate::fleet::Fleet;
+use crate::harness::{Provider, cluster, identity, scaleway};
 use crate::joiner::{Joiner, join};
 
 /// An emulator in which nothing takes long.
@@ -30,22 +34,8 @@ pub(crate) async fn sim() -> Result<Sim> {
         clock_factor: Factor::REAL,
         settings: SimSettings {
             delays: Delays {
-                instance_boot: moment,
-                instance_stop: moment,
-                nic: moment,
-                nic_release: moment,
-                volume: moment,
-                ipam: moment,
-                attach: moment,
-                detach: moment,
-                metal_order: moment,
-                metal_delivery: moment,
-                metal_install_begins: moment,
                 metal_install: moment * 3,
-                metal_power: moment,
-                metal_option: moment,
-                metal_deletion: moment,
-                ..Delays::default()
+                ..Delays::linux(moment)
             },
             ..SimSettings::default()
         },
@@ -102,6 +92,130 @@ pub(crate) async fn provider(
 ) -> Result<Provider> {
     let services = services(sandbox, who, sim).await?;
     Provider::reaching(sandbox, who, sim, Arc::new(Joiner::default()), services, hosts, flags).await
+}
+
+/// A machine that something is wrong for, until somebody rights it.
+pub(crate) struct Trial<K> {
+    pub(crate) sim: Sim,
+    pub(crate) fleet: Fleet,
+    client: Client,
+    provider: Provider,
+    _boots: Boots,
+    kind: PhantomData<K>,
+}
+
+impl<K: LinuxKind> Trial<K> {
+    /// `wrong` is done before there is a provider; the machine is made with this spec.
+    pub(crate) async fn begin(name: &str, spec: Value, flags: &[&str], wrong: impl FnOnce(&Handle)) -> Result<Self> {
+        let sim = sim().await?;
+        wrong(sim.handle());
+        Self::of(sim, name, spec, flags).await
+    }
+
+    pub(crate) async fn of(sim: Sim, name: &str, spec: Value, flags: &[&str]) -> Result<Self> {
+        let sandbox = cluster().await?.sandbox(name).await?;
+        let who = identity(&sandbox).await?;
+        let client = sandbox.client().await?;
+        let boots = Boots::of(sim.handle(), client.clone());
+        let provider = provider(&sandbox, &who, &sim, None, flags).await?;
+        let fleet = Fleet::of(&K::kind(&()), &sandbox, 1, spec).await?;
+        Ok(Self {
+            sim,
+            fleet,
+            client,
+            provider,
+            _boots: boots,
+            kind: PhantomData,
+        })
+    }
+
+    /// Waits until the machine gives this reason, in a sentence with these words.
+    pub(crate) async fn says(&self, given: &str, words: &[&str]) -> Result<K> {
+        let what = format!("the machine to say {given} with {words:?}");
+        let said = |machine: &K| {
+            let text = message(machine, "Ready");
+            reason(machine, "Ready") == given && words.iter().all(|word| text.contains(word))
+        };
+        let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
+        Ok(found.remove(0))
+    }
+
+    /// The same of a machine that is being deleted.
+    pub(crate) async fn says_while_leaving(&self, given: &str, words: &[&str]) -> Result<K> {
+        let what = format!("the machine to say {given} with {words:?}");
+        let said = |machine: &K| {
+            let text = message(machine, "Deleting");
+            reason(machine, "Deleting") == given && words.iter().all(|word| text.contains(word))
+        };
+        let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
+        Ok(found.remove(0))
+    }
+
+    pub(crate) async fn serves(&self) -> Result<K> {
+        let what = "the machine to be ready";
+        let mut found = until(&self.client, &self.fleet.namespace, what, 1, is_ready).await?;
+        Ok(found.remove(0))
+    }
+
+    /// Somebody installs the server in the console, as it was.
+    pub(crate) async fn install_again(&self) -> Result<()> {
+        let client = russet_scaleway::Client::new(&scaleway(&self.sim)?, russet_scaleway::Context::default())?;
+        let zone = russet_api::values::Zone::default();
+        let servers = client.metal_servers(&zone, &MetalFilter::default()).await?;
+        let server = servers.first().context("no server")?;
+        let keys = client.list_ssh_keys().await?;
+        let install = Install {
+            os: server.install.as_ref().context("no installation")?.os_id.clone(),
+            hostname: server.name.clone(),
+            ssh_keys: keys.into_iter().map(|key| key.id).collect(),
+            login: None,
+            partitions: None,
+        };
+        client.install_metal(&zone, &server.id, &install).await?;
+        Ok(())
+    }
+
+    /// Nothing is there and nothing is paid for.
+    pub(crate) fn owns_nothing(&self) {
+        let handle = self.sim.handle();
+        assert!(handle.instances().is_empty(), "{:?}", handle.instances());
+        assert!(handle.metals().is_empty(), "{:?}", handle.metals());
+        assert_eq!(handle.bill().running().count(), 0, "{:?}", handle.bill());
+    }
+
+    /// It goes on by itself, with one server, and says nothing of what was wrong.
+    pub(crate) async fn heals(self) -> Result<()> {
+        let machine = self.serves().await?;
+        let status = machine.status();
+        assert_eq!((status.failure_reason, status.failure_message), (None, None));
+        let handle = self.sim.handle();
+        let servers = handle.boxes().into_iter().filter(|row| row.name == machine.name_any());
+        assert_eq!(servers.count(), 1, "{:?}", handle.boxes());
+        self.provider.stop().await?;
+        self.sim.stop().await?;
+        Ok(())
+    }
+
+    /// The machine goes, and nothing is left of it.
+    pub(crate) async fn leaves(self) -> Result<()> {
+        self.fleet.scale(0).await?;
+        until::<K>(&self.client, &self.fleet.namespace, "the machine to be gone", 0, |_| {
+            true
+        })
+        .await?;
+        wait::until("the bill to stop", PATIENCE, || async {
+            let paid: Vec<String> = self.sim.handle().bill().running().map(ToString::to_string).collect();
+            Ok(if paid.is_empty() {
+                Look::Done(())
+            } else {
+                Look::not_yet(paid)
+            })
+        })
+        .await?;
+        self.provider.stop().await?;
+        self.sim.stop().await?;
+        Ok(())
+    }
 }
 
 /// Emulated servers boot and join, as the script in their user data would have them.

@@ -140,6 +140,12 @@ pub(super) fn systemsetup(mac: &Inner, call: &Call) -> Reply {
     }
 }
 
+/// Another one after each start.
+fn boot_session(mac: &Inner) -> String {
+    let (boots, generation) = (mac.state().boots, mac.host.generation);
+    format!("{generation:08X}-0000-4000-8000-{boots:012X}")
+}
+
 pub(super) fn sysctl(mac: &Inner, call: &Call) -> Reply {
     let (cpus, gigabytes, brand) = hardware(mac);
     let value = |name: &str| {
@@ -150,6 +156,10 @@ pub(super) fn sysctl(mac: &Inner, call: &Call) -> Reply {
             "kern.osproductversion" => version(mac).to_owned(),
             "kern.osversion" => BUILD.to_owned(),
             "hw.model" => "Mac14,12".to_owned(),
+            // 1 is normal, 2 a warning, 4 critical.
+            "kern.memorystatus_vm_pressure_level" => "1".to_owned(),
+            "kern.maxproc" => "4000".to_owned(),
+            "kern.bootsessionuuid" => boot_session(mac),
             "kern.boottime" => "{ sec = 1767225600, usec = 0 } Thu Jan  1 00:00:00 2026".to_owned(),
             _ => return None,
         })

@@ -1,0 +1,332 @@
+//! The Linux cache nodes of `up`: as root they are machines that run Pods, otherwise Nodes that say what they are.
+
+use crate::fleet::{fleet, is_built};
+use crate::sandbox::{Sandbox, processes, text, until, until_gone};
+use russet::status::document::{Document, Health, Kind, Server};
+use rustix::process::{Pid, Signal};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What every start of these tests has in common: one Mac, and time for a busy machine.
+const UP: [&str; 5] = ["up", "--detach", "--pool=1", "--macs=1", "--timeout=10m"];
+
+fn servers(document: &Document) -> Vec<Server> {
+    fleet(document).servers
+}
+
+/// Both kinds serve. Returns them, Elastic Metal first.
+#[track_caller]
+fn both_serve(document: &Document, synthetic: bool) -> [Server; 2] {
+    let mut all = servers(document);
+    all.sort_by_key(|server| server.kind == Kind::Instance);
+    let [metal, instance]: [Server; 2] = all.try_into().expect("one server of each kind");
+    assert_eq!((metal.kind, instance.kind), (Kind::ElasticMetal, Kind::Instance));
+    for server in [&metal, &instance] {
+        assert!(server.ready && server.node_ready, "{server:?}");
+        assert_eq!(server.synthetic, synthetic, "{server:?}");
+        assert!(
+            server.private_address.as_ref().unwrap().starts_with("172.28."),
+            "{server:?}"
+        );
+        assert!(server.per_hour_micro_eur.unwrap() > 0, "{server:?}");
+    }
+    [metal, instance]
+}
+
+fn per_hour(document: &Document) -> u64 {
+    document.account.as_ref().unwrap().per_hour_micro_eur
+}
+
+fn renewed(sandbox: &Sandbox, node: &str) -> String {
+    let lease = format!("lease/{node}");
+    let args = [
+        "kubectl",
+        "get",
+        &lease,
+        "--namespace=kube-node-lease",
+        "--output=jsonpath={.spec.renewTime}",
+    ];
+    sandbox.run(&args).expect(0).stdout
+}
+
+/// Only who reaches the API server renews the Lease of its Node.
+async fn until_renewed(sandbox: &Sandbox, node: &str) {
+    let before = renewed(sandbox, node);
+    until(&format!("{node} to renew its Lease"), || {
+        let now = renewed(sandbox, node);
+        if now == before { Err(now) } else { Ok(()) }
+    })
+    .await;
+}
+
+/// Kills `up`, and lets the next one put its API server elsewhere, as it does when somebody took the port. Where it was.
+async fn killed_with_its_port_lost(sandbox: &Sandbox) -> String {
+    let status = sandbox.status();
+    let running = processes(&status);
+    running.first().unwrap().signal(Signal::KILL);
+    until_gone(&running).await;
+    let file = sandbox.layout().cluster().join("ports.json");
+    let mut ports: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    ports["kube-apiserver"] = free.local_addr().unwrap().port().into();
+    std::fs::write(&file, ports.to_string()).unwrap();
+    server_of(&status)
+}
+
+fn server_of(document: &Document) -> String {
+    document.cluster.as_ref().unwrap().server.clone().unwrap()
+}
+
+#[tokio::test]
+async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_moved() {
+    assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
+    let sandbox = Sandbox::new();
+    let up = [&UP[..], &["--synthetic-linux"]].concat();
+    let ran = sandbox.run(&up).expect(0);
+    assert!(
+        ran.stdout.contains("synthetic: Nodes without machines"),
+        "{}",
+        ran.stdout
+    );
+    let status = sandbox.status();
+    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let before = both_serve(&status, true);
+    assert!(sandbox.run(&["status"]).expect(0).stdout.contains("Ready, synthetic"));
+
+    let old_place = killed_with_its_port_lost(&sandbox).await;
+    sandbox.run(&up).expect(0);
+    assert_ne!(server_of(&sandbox.status()), old_place);
+    let after = both_serve(&sandbox.status(), true);
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.server_id, after.server_id, "the same server");
+        until_renewed(&sandbox, &after.name).await;
+    }
+
+    // They were told the old place when they joined, and so were the Macs.
+    let macs = fleet(&sandbox.status()).macs;
+    until_renewed(&sandbox, &macs.first().unwrap().name).await;
+
+    // Left out the next time, they are given up and cost nothing.
+    let paid = per_hour(&sandbox.status());
+    let saved: u64 = after.iter().filter_map(|server| server.per_hour_micro_eur).sum();
+    sandbox.run(&["down", "--keep-data"]).expect(0);
+    sandbox.run(&[&UP[..], &["--no-linux"]].concat()).expect(0);
+    until("the cache nodes to be given up", || {
+        let status = sandbox.status();
+        let (left, cost) = (servers(&status), per_hour(&status));
+        if left.is_empty() && cost + saved <= paid {
+            Ok(())
+        } else {
+            Err(format!("{left:?}, {cost} an hour"))
+        }
+    })
+    .await;
+    sandbox.run(&["down"]).expect(0);
+}
+
+/// A Pod of a cache: on one kind of server, with a volume on its disk.
+fn cache(server: &Server) -> serde_json::Value {
+    let claim = serde_json::json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": server.name},
+        "spec": {
+            "storageClassName": "scw-local-nvme", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": server.name},
+        "spec": {
+            "nodeSelector": {"node.cluster.x-k8s.io/pool": "kura-scw-fr-par", "kubernetes.io/hostname": server.name},
+            "tolerations": [{"key": "tuist.dev/runner-cache", "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "cache", "image": "localhost/busybox:1", "command": ["sleep", "1000000"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": server.name}}],
+        },
+    });
+    serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [claim, pod]})
+}
+
+/// Waits until a command succeeds in the Pod on a server. What it printed.
+async fn until_in_pod(sandbox: &Sandbox, server: &Server, command: &str) -> String {
+    until(&format!("`{command}` on {}", server.name), || {
+        let ran = sandbox.run(&["kubectl", "--", "exec", &server.name, "--", "sh", "-c", command]);
+        if ran.code == Some(0) {
+            return Ok(ran.stdout);
+        }
+        let pod = sandbox.run(&["kubectl", "describe", "pod", &server.name]).stdout;
+        let events: Vec<&str> = pod.lines().rev().take(8).collect();
+        Err(format!("{}{}", ran.stderr, events.join("\n")))
+    })
+    .await
+}
+
+/// As root; says why not otherwise.
+async fn can_be_real() -> bool {
+    let possible = match russet_cluster::node::check() {
+        Ok(()) => russet_sim_linux::check_data().await.map_err(str::to_owned),
+        Err(why) => Err(why.to_string()),
+    };
+    if let Err(why) = &possible {
+        eprintln!("SKIPPED: {why}");
+    }
+    possible.is_ok()
+}
+
+#[tokio::test]
+async fn real_cache_nodes_run_pods_on_their_disks_survive_kill_and_leave_nothing() {
+    assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
+    if !can_be_real().await {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&UP).expect(0);
+    assert!(
+        ran.stdout.contains("emulated with a real kubelet each"),
+        "{}",
+        ran.stdout
+    );
+    let status = sandbox.status();
+    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let before = both_serve(&status, false);
+    for server in &before {
+        let file = sandbox.path().join(format!("{}.json", server.name));
+        std::fs::write(&file, cache(server).to_string()).unwrap();
+        sandbox
+            .run(&["kubectl", "--", "apply", "--filename", file.to_str().unwrap()])
+            .expect(0);
+    }
+    for server in &before {
+        until_in_pod(&sandbox, server, "echo warm > /data/blob && sync").await;
+    }
+
+    // Everything dies at once, the guards of the machines first: nobody is left who could clean up.
+    let traces = Traces::of(&sandbox);
+    assert!(traces.cgroups.len() >= 2 && traces.interface.exists(), "{traces:?}");
+    assert!(
+        !traces.disks.is_empty(),
+        "Elastic Metal has a disk for its data: {traces:?}"
+    );
+    for guard in traces.guards() {
+        let _ = rustix::process::kill_process(guard, Signal::KILL);
+    }
+    let old_place = killed_with_its_port_lost(&sandbox).await;
+    sandbox.run(&UP).expect(0);
+    assert_ne!(server_of(&sandbox.status()), old_place);
+    let said = text(&sandbox.layout().log("russet"));
+    assert!(said.contains("removed the cgroup russet-"), "{said}");
+    let after = both_serve(&sandbox.status(), false);
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.server_id, after.server_id, "the same server");
+        until_renewed(&sandbox, &after.name).await;
+        assert_eq!(until_in_pod(&sandbox, after, "cat /data/blob").await, "warm\n");
+    }
+
+    let traces = Traces::of(&sandbox);
+    sandbox.run(&["down"]).expect(0);
+    traces.until_nothing().await;
+}
+
+/// What machines put into the kernel.
+#[derive(Debug)]
+struct Traces {
+    dir: PathBuf,
+    tags: Vec<String>,
+    interface: PathBuf,
+    cgroups: Vec<PathBuf>,
+    /// Inodes of what loop devices are on.
+    disks: Vec<u64>,
+}
+
+impl Traces {
+    fn of(sandbox: &Sandbox) -> Self {
+        let dir = sandbox.layout().linux().canonicalize().unwrap();
+        let record: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(dir.join("network.json")).unwrap()).unwrap();
+        let tags: Vec<String> = names(&dir.join("boxes"));
+        let disks = tags.iter().flat_map(|tag| {
+            let folder = dir.join("boxes").join(tag).join("disk/var/lib/russet-box/disks");
+            let files = names(&folder).into_iter().map(move |name| folder.join(name));
+            files
+                .filter_map(|file| Some(std::fs::metadata(file).ok()?.ino()))
+                .collect::<Vec<_>>()
+        });
+        let ours = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.starts_with("russet-") && tags.iter().any(|tag| name.ends_with(tag))
+        };
+        Self {
+            interface: Path::new("/sys/class/net").join(format!("rst{}", record["index"])),
+            cgroups: cgroups().into_iter().filter(ours).collect(),
+            disks: disks.collect(),
+            dir,
+            tags,
+        }
+    }
+
+    /// The processes that clean up after machines.
+    fn guards(&self) -> Vec<Pid> {
+        let of_ours = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.starts_with("sh\0-c\0") && self.tags.iter().any(|tag| line.contains(&format!("russet-box-{tag}")))
+        };
+        let pids = names(Path::new("/proc"))
+            .into_iter()
+            .filter_map(|name| name.parse().ok());
+        pids.filter(of_ours).filter_map(Pid::from_raw).collect()
+    }
+
+    /// What is there of them; nothing, hopefully.
+    fn left(&self) -> Vec<String> {
+        let paths = self.cgroups.iter().chain([&self.interface, &self.dir]);
+        let mut left: Vec<String> = paths
+            .filter(|path| path.exists())
+            .map(|path| path.display().to_string())
+            .collect();
+        let loops = std::process::Command::new("losetup")
+            .args(["--noheadings", "--output", "BACK-INO"])
+            .output()
+            .unwrap();
+        for inode in String::from_utf8_lossy(&loops.stdout).split_whitespace() {
+            if self.disks.iter().any(|disk| disk.to_string() == inode) {
+                left.push(format!("a loop device on inode {inode}"));
+            }
+        }
+        let dir = self.dir.to_string_lossy();
+        for pid in names(Path::new("/proc")) {
+            let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+            if mounts.contains(&*dir) {
+                left.push(format!("process {pid} in a mount namespace of a machine"));
+            }
+        }
+        left
+    }
+
+    async fn until_nothing(&self) {
+        until("nothing of the machines to be left", || match self.left() {
+            left if left.is_empty() => Ok(()),
+            left => Err(left.join(", ")),
+        })
+        .await;
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Every cgroup right below a hierarchy.
+fn cgroups() -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = table.lines().filter(|line| line.contains(" - cgroup"));
+    let points = points.filter_map(|line| line.split(' ').nth(4).map(PathBuf::from));
+    points
+        .flat_map(|point| names(&point).into_iter().map(move |name| point.join(name)))
+        .collect()
+}

@@ -1,0 +1,6 @@
+//! The agent as launchd starts it, against a real API server with the Node authorizer and NodeRestriction.
+
+mod harness;
+mod joining;
+mod refusing;
+mod staying;

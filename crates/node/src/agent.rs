@@ -1,0 +1,396 @@
+//! Registers the Node and keeps it alive.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::Uri;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::Config;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+
+use crate::error::Error;
+use crate::identity::{self, Identity, Memory, Store};
+use crate::object::{self, Since};
+use crate::sight::{Machine, Sight};
+use crate::spec::Spec;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A token or a binding may be newer than what the API server has read; one that is refused this often is worthless.
+const REFUSALS: u32 = 6;
+/// A certificate that the API server does not know this often is not asked with again.
+const UNKNOWN: u32 = 3;
+/// A beat that failed is tried again sooner than the next is due.
+const SOON: Duration = Duration::from_secs(2);
+/// Looking at oneself must not hold up the next beat.
+const LOOK: Duration = Duration::from_secs(5);
+/// After so much silence others may have written down that we are gone; they are told otherwise.
+const SILENCE: Duration = Duration::from_secs(35);
+/// Between two attempts to renew a certificate.
+const RENEW_AGAIN: Duration = Duration::from_mins(1);
+
+/// How often a Node says that it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rhythm {
+    /// How often the Lease is renewed.
+    pub lease: Duration,
+    /// How often a status is reported that did not change.
+    pub status: Duration,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(10),
+            status: Duration::from_mins(5),
+        }
+    }
+}
+
+/// What an agent tells about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It did not get into the cluster, and tries again.
+    Trying(String),
+    /// The Node is there.
+    Joined,
+    /// The Lease was renewed.
+    Renewed,
+    /// A beat failed; why.
+    Missed(String),
+    /// It has a certificate that is good until then.
+    Certificate(Option<Timestamp>),
+}
+
+/// An agent.
+pub struct Agent<'a, M, S> {
+    /// What the Node is.
+    pub spec: &'a Spec,
+    /// How to reach the API server, with credentials that may ask for a certificate.
+    pub connection: Config,
+    /// Where the API server is by now, if not where the kubeconfig says.
+    pub moved: Option<Uri>,
+    /// The machine.
+    pub machine: &'a M,
+    /// What it remembers.
+    pub store: &'a S,
+    /// How often it says that it lives.
+    pub rhythm: Rhythm,
+    /// Is told what happens.
+    pub news: &'a (dyn Fn(News) + Send + Sync),
+}
+
+impl<M, S> std::fmt::Debug for Agent<'_, M, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("spec", self.spec).finish_non_exhaustive()
+    }
+}
+
+/// Another certificate under way.
+type Renewal = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+
+impl<M: Machine, S: Store> Agent<'_, M, S> {
+    /// Is a Node until it is dropped, or until that cannot be. Dropping it anywhere is safe.
+    pub async fn run(&self) -> Result<Infallible, Error> {
+        let mut memory = self.store.load();
+        let (mut pause, mut refusals, mut unknown) = (FIRST_PAUSE, 0, 0);
+        loop {
+            let mut joined = false;
+            let error = match self.live(&mut memory, &mut joined).await {
+                // With another certificate.
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            if joined {
+                (pause, refusals, unknown) = (FIRST_PAUSE, 0, 0);
+            }
+            refusals = if error.is_refusal() { refusals + 1 } else { 0 };
+            unknown = if error.is_unknown() { unknown + 1 } else { 0 };
+            let certified = |identity: &Identity| identity.certificate_pem.is_some();
+            if unknown >= UNKNOWN && memory.identity.as_ref().is_some_and(certified) {
+                tracing::warn!(
+                    node = self.spec.name,
+                    "the API server does not know our certificate; asking for another"
+                );
+                (memory.identity, memory.next) = (None, None);
+                self.store.save(&memory).map_err(Error::Store)?;
+                (refusals, unknown) = (0, 0);
+            } else if error.is_final() || refusals >= REFUSALS {
+                return Err(error);
+            }
+            tracing::debug!(node = self.spec.name, %error, "will try again");
+            (self.news)(News::Trying(error.to_string()));
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Once from an identity to its end, or to its successor.
+    async fn live(&self, memory: &mut Memory, joined: &mut bool) -> Result<(), Error> {
+        let client = self.obtain(memory).await?;
+        let mut life = Life {
+            agent: self,
+            nodes: Api::all(client.clone()),
+            leases: Api::namespaced(client.clone(), object::LEASES),
+            sight: self.machine.look().await,
+            since: Since::default(),
+            written: Value::Null,
+        };
+        life.register(memory).await?;
+        *joined = true;
+        tracing::info!(node = self.spec.name, "joined");
+        (self.news)(News::Joined);
+        let identity = memory.identity.clone();
+        (self.news)(News::Certificate(
+            identity.as_ref().and_then(Identity::validity).map(|(_, until)| until),
+        ));
+        let certificate = life.stay(memory, client).await?;
+        if let Some(mut next) = memory.next.take() {
+            next.certificate_pem = Some(certificate);
+            memory.identity = Some(next);
+            self.store.save(memory).map_err(Error::Store)?;
+        }
+        Ok(())
+    }
+
+    /// A client that is the node, after a certificate was asked for and given if there was none.
+    async fn obtain(&self, memory: &mut Memory) -> Result<kube::Client, Error> {
+        let server = self.connection.cluster_url.to_string();
+        let name = &self.spec.name;
+        let now = Timestamp::now();
+        let expired = |identity: &Identity| identity.validity().is_some_and(|(_, until)| until <= now);
+        let usable = |identity: &Identity| identity.is_for(name, &server) && !expired(identity);
+        let mut identity = match memory.identity.take().filter(usable) {
+            Some(identity) => identity,
+            None => Identity::generate(name, &server)?,
+        };
+        memory.next = memory.next.take().filter(|next| next.is_for(name, &server));
+        memory.identity = Some(identity.clone());
+        self.store.save(memory).map_err(Error::Store)?;
+        let mut connection = self.connection.clone();
+        if let Some(moved) = &self.moved {
+            connection.cluster_url = moved.clone();
+        }
+        if let Some(client) = identity.client(&connection)? {
+            return Ok(client);
+        }
+        let asker = identity::client(connection.clone())?;
+        identity.certificate_pem = Some(identity::ask(asker, &identity).await?);
+        memory.identity = Some(identity.clone());
+        self.store.save(memory).map_err(Error::Store)?;
+        let client = identity.client(&connection)?;
+        client.ok_or_else(|| Error::Kubeconfig("there is no certificate".to_owned()))
+    }
+}
+
+/// One identity's life.
+struct Life<'a, M, S> {
+    agent: &'a Agent<'a, M, S>,
+    nodes: Api<Node>,
+    leases: Api<Lease>,
+    sight: Sight,
+    since: Since,
+    /// The status that was written last, without the times.
+    written: Value,
+}
+
+impl<M: Machine, S: Store> Life<'_, M, S> {
+    fn name(&self) -> &str {
+        &self.agent.spec.name
+    }
+
+    /// Makes the Node what it should be, and a Lease for it.
+    async fn register(&mut self, memory: &mut Memory) -> Result<(), Error> {
+        let now = Timestamp::now();
+        let wanted = object::node(self.agent.spec, &self.sight, &mut self.since, now);
+        let wanted: Node = serde_json::from_value(wanted).map_err(Error::Unfit)?;
+        let node = match self.nodes.create(&PostParams::default(), &wanted).await {
+            Ok(node) => {
+                self.written = self.timeless();
+                node
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.correct(memory).await?,
+            Err(error) => return Err(Error::api("create the Node")(error)),
+        };
+        memory.labels = self.agent.spec.all_labels().into_keys().collect();
+        self.agent.store.save(memory).map_err(Error::Store)?;
+        let lease = object::lease(&node, now).map_err(Error::Unfit)?;
+        match self.leases.create(&PostParams::default(), &lease).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let owner = json!({"metadata": {"ownerReferences": lease.metadata.owner_references}});
+                let mut patch = object::renewal(now);
+                merge(&mut patch, owner);
+                self.leases
+                    .patch(self.name(), &PatchParams::default(), &Patch::Merge(patch))
+                    .await
+                    .map_err(Error::api("renew the Lease"))?;
+                Ok(())
+            }
+            Err(error) => Err(Error::api("create the Lease")(error)),
+        }
+    }
+
+    /// Brings a Node up to date that was there already. Its taints are left alone: NodeRestriction forbids them now, and
+    /// Cluster API may have taken one away.
+    async fn correct(&mut self, memory: &Memory) -> Result<Node, Error> {
+        let spec = self.agent.spec;
+        let found = self.nodes.get(self.name()).await.map_err(Error::api("read the Node"))?;
+        self.since = Since::of(&found);
+        let found_id = found.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
+        let ours = &spec.provider_id;
+        if !found_id.is_empty() && !ours.is_empty() && found_id != *ours {
+            return Err(Error::ForeignNode {
+                name: spec.name.clone(),
+                found: found_id,
+                ours: ours.clone(),
+            });
+        }
+        let wanted = spec.all_labels();
+        let mut labels: Map<String, Value> = Map::new();
+        // Only what this agent put there is its own to take away; core and administrators label Nodes, too.
+        for stale in memory.labels.iter().filter(|key| !wanted.contains_key(*key)) {
+            labels.insert(stale.clone(), Value::Null);
+        }
+        labels.extend(wanted.into_iter().map(|(key, value)| (key, value.into())));
+        let mut patch = json!({"metadata": {"labels": labels}});
+        if found_id.is_empty() && !ours.is_empty() {
+            merge(&mut patch, json!({"spec": {"providerID": ours}}));
+        }
+        self.nodes
+            .patch(self.name(), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map_err(Error::api("correct the Node"))?;
+        self.report().await
+    }
+
+    /// The status as it is now, for comparison: times are no news.
+    fn timeless(&self) -> Value {
+        object::status(
+            self.agent.spec,
+            &self.sight,
+            &mut Since::default(),
+            Timestamp::UNIX_EPOCH,
+        )
+    }
+
+    async fn report(&mut self) -> Result<Node, Error> {
+        let status = object::status(self.agent.spec, &self.sight, &mut self.since, Timestamp::now());
+        let patch = Patch::Strategic(object::report(status));
+        let node = self
+            .nodes
+            .patch_status(self.name(), &PatchParams::default(), &patch)
+            .await
+            .map_err(Error::api("report the status of the Node"))?;
+        self.written = self.timeless();
+        Ok(node)
+    }
+
+    /// Keeps the Node alive. Ends with another certificate, or when the API server no longer knows the node.
+    async fn stay(&mut self, memory: &mut Memory, client: kube::Client) -> Result<String, Error> {
+        let rhythm = self.agent.rhythm;
+        let mut beat = tokio::time::interval_at(Instant::now() + rhythm.lease, rhythm.lease);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut report_at = Instant::now() + rhythm.status;
+        let mut heard = Timestamp::now();
+        let renew_at = memory.identity.as_ref().and_then(Identity::renew_at);
+        let mut renewal: Option<Renewal> = None;
+        loop {
+            tokio::select! {
+                _ = beat.tick() => {}
+                renewed = async { match &mut renewal { Some(renewal) => renewal.await, None => std::future::pending().await } } => {
+                    renewal = None;
+                    match renewed {
+                        Ok(certificate) => return Ok(certificate),
+                        Err(error) => {
+                            tracing::warn!(node = self.name(), %error, "the certificate was not renewed; it is tried again");
+                            // Another key: the request of this one was decided about.
+                            memory.next = None;
+                        }
+                    }
+                    continue;
+                }
+            }
+            let now = Timestamp::now();
+            if renewal.is_none() && renew_at.is_some_and(|at| now >= at) {
+                renewal = Some(self.renewal(memory, client.clone())?);
+            }
+            let silent = now.duration_since(heard).unsigned_abs() > SILENCE;
+            match self.beat(memory, Instant::now() >= report_at || silent).await {
+                Ok(reported) => {
+                    heard = now;
+                    if reported {
+                        report_at = Instant::now() + rhythm.status;
+                    }
+                    (self.agent.news)(News::Renewed);
+                }
+                Err(error) if error.is_refusal() || error.is_final() => return Err(error),
+                // The API server may be away for a while.
+                Err(error) => {
+                    tracing::debug!(node = self.name(), %error, "a heartbeat failed");
+                    (self.agent.news)(News::Missed(error.to_string()));
+                    beat.reset_after(SOON.min(rhythm.lease));
+                }
+            }
+        }
+    }
+
+    /// Asks for the next certificate as the node itself. The key is kept first.
+    fn renewal(&self, memory: &mut Memory, client: kube::Client) -> Result<Renewal, Error> {
+        let server = self.agent.connection.cluster_url.to_string();
+        let next = match memory.next.take() {
+            Some(next) => next,
+            None => Identity::generate(self.name(), &server)?,
+        };
+        memory.next = Some(next.clone());
+        self.agent.store.save(memory).map_err(Error::Store)?;
+        tracing::info!(node = self.name(), "asking for the next certificate");
+        Ok(Box::pin(async move {
+            let asked = identity::ask(client, &next).await;
+            if asked.is_err() {
+                tokio::time::sleep(RENEW_AGAIN).await;
+            }
+            asked
+        }))
+    }
+
+    /// Renews the Lease, and reports the status if it is due or changed. Whether it was reported.
+    async fn beat(&mut self, memory: &mut Memory, due: bool) -> Result<bool, Error> {
+        let patch = Patch::Merge(object::renewal(Timestamp::now()));
+        let renewed = self.leases.patch(self.name(), &PatchParams::default(), &patch).await;
+        match renewed.map_err(Error::api("renew the Lease")) {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {
+                tracing::info!(node = self.name(), "the Lease is gone, registering again");
+                self.register(memory).await?;
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
+        if let Ok(sight) = timeout(LOOK, self.agent.machine.look()).await {
+            self.sight = sight;
+        }
+        if !due && self.timeless() == self.written {
+            return Ok(false);
+        }
+        match self.report().await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => self.register(memory).await?,
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+/// Adds the top-level fields of `more`.
+fn merge(patch: &mut Value, more: Value) {
+    if let (Value::Object(patch), Value::Object(more)) = (patch, more) {
+        patch.extend(more);
+    }
+}

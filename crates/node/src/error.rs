@@ -1,0 +1,102 @@
+//! Why a machine is not in the cluster.
+
+/// Why a machine is not in the cluster. No variant holds a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kubeconfig leads nowhere.
+    #[error("could not use the bootstrap kubeconfig: {0}")]
+    Kubeconfig(String),
+    /// No key, no certificate request.
+    #[error("could not make a key")]
+    Key(#[from] rcgen::Error),
+    /// Somebody decided against this machine.
+    #[error("the certificate request {name} was denied: {reason}")]
+    Denied {
+        /// The request.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// It was approved, and then nobody could sign it.
+    #[error("the certificate request {name} could not be signed: {reason}")]
+    Unsigned {
+        /// The request.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// Two machines would be one Node.
+    #[error("the Node {name} belongs to another machine: its providerID is {found}, this machine is {ours}")]
+    ForeignNode {
+        /// The Node.
+        name: String,
+        /// Whose it is.
+        found: String,
+        /// Who we are.
+        ours: String,
+    },
+    /// The settings make no object Kubernetes knows.
+    #[error("the settings make no Node: {0}")]
+    Unfit(serde_json::Error),
+    /// A machine that forgets its key would ask for another certificate at each start.
+    #[error("could not keep the identity of the node: {0}; check that its folder exists and is writable")]
+    Store(std::io::Error),
+    /// The API server, or the way to it.
+    #[error("could not {what}: {}", brief(source))]
+    Api {
+        /// What was attempted.
+        what: &'static str,
+        /// What happened.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+impl Error {
+    pub(crate) fn api(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api {
+            what,
+            source: Box::new(source),
+        }
+    }
+
+    /// Whether another try with the same settings cannot help.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Api { .. })
+    }
+
+    /// The API server answered with this code.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether the API server answered, and did not want us.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.code(), Some(401 | 403))
+    }
+
+    /// Whether the API server does not know who we are.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.code() == Some(401)
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+}
+
+/// The sentence of the API server rather than the debug form of its answer.
+fn brief(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("the API server answered {}", status.code),
+        other => other.to_string(),
+    }
+}

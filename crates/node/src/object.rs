@@ -1,0 +1,217 @@
+//! The objects a machine writes: its Node, its status, its Lease. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+
+use crate::sight::{Condition, Sight};
+use crate::spec::Spec;
+
+/// Where the Leases of nodes are.
+pub(crate) const LEASES: &str = "kube-node-lease";
+/// After how many seconds of silence a Lease is worth nothing, as kubelets have it.
+const LEASE_SECONDS: u32 = 40;
+
+/// Since when each condition is as it is. Kept by whoever writes the status: the server's word would bring its own `Unknown` back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Since(BTreeMap<String, (String, Timestamp)>);
+
+impl Since {
+    /// What a Node that was there already says, so that a restart of the agent is no change of its condition.
+    pub(crate) fn of(node: &Node) -> Self {
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        Self(
+            conditions
+                .filter_map(|condition| {
+                    let at = condition.last_transition_time.as_ref()?.0;
+                    Some((condition.type_.clone(), (condition.status.clone(), at)))
+                })
+                .collect(),
+        )
+    }
+
+    fn note(&mut self, condition: &Condition, now: Timestamp) -> Timestamp {
+        let status = condition.status();
+        let known = self.0.get(condition.kind).filter(|(was, _)| was == status);
+        let since = known.map_or(now, |(_, since)| *since);
+        self.0.insert(condition.kind.to_owned(), (status.to_owned(), since));
+        since
+    }
+}
+
+/// The Node as it is registered.
+pub(crate) fn node(spec: &Spec, sight: &Sight, since: &mut Since, now: Timestamp) -> Value {
+    let mut node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": spec.name, "labels": spec.all_labels()},
+        "spec": {"taints": spec.all_taints()},
+        "status": status(spec, sight, since, now),
+    });
+    if !spec.provider_id.is_empty()
+        && let Some(fields) = node.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        fields.insert("providerID".to_owned(), spec.provider_id.as_str().into());
+    }
+    node
+}
+
+/// The status as it is reported.
+pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timestamp) -> Value {
+    let resources = json!({
+        "cpu": spec.capacity.cpu.to_string(),
+        "memory": format!("{}Mi", spec.capacity.memory_mib),
+        "pods": spec.capacity.pods.to_string(),
+        "ephemeral-storage": sight.storage_bytes.to_string(),
+    });
+    let conditions: Vec<Value> = sight
+        .conditions
+        .iter()
+        .map(|condition| {
+            json!({
+                "type": condition.kind, "status": condition.status(),
+                "reason": condition.reason, "message": condition.message,
+                "lastHeartbeatTime": k8s_time(now),
+                "lastTransitionTime": k8s_time(since.note(condition, now)),
+            })
+        })
+        .collect();
+    let mut addresses: Vec<Value> = Vec::new();
+    // First the one that everybody can dial: an API server may not know our names.
+    addresses.extend(
+        sight
+            .address
+            .map(|address| json!({"type": "InternalIP", "address": address})),
+    );
+    addresses.push(json!({"type": "Hostname", "address": spec.name}));
+    let system = &sight.system;
+    json!({
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": conditions,
+        "addresses": addresses,
+        "nodeInfo": {
+            "machineID": system.machine_id,
+            "systemUUID": system.system_uuid,
+            "bootID": system.boot_id,
+            "kernelVersion": system.kernel_version,
+            "osImage": system.os_image,
+            "containerRuntimeVersion": system.runtime,
+            "kubeletVersion": spec.kubelet_version,
+            "kubeProxyVersion": "",
+            "operatingSystem": "darwin",
+            "architecture": "arm64",
+        },
+    })
+}
+
+/// The patch that makes the status of a Node so. An address it no longer has goes.
+pub(crate) fn report(mut status: Value) -> Value {
+    if let Some(addresses) = status.get_mut("addresses").and_then(Value::as_array_mut) {
+        addresses.insert(0, json!({"$patch": "replace"}));
+    }
+    json!({"status": status})
+}
+
+/// A Lease that goes with its Node: the garbage collector takes it away, and the next renewal notices.
+pub(crate) fn lease(node: &Node, now: Timestamp) -> Result<Lease, serde_json::Error> {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "namespace": LEASES,
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Node", "name": name,
+                "uid": node.metadata.uid.clone().unwrap_or_default(),
+            }],
+        },
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": k8s_micro_time(now)},
+    }))
+}
+
+/// The renewal of a Lease.
+pub(crate) fn renewal(now: Timestamp) -> Value {
+    json!({"spec": {"renewTime": k8s_micro_time(now)}})
+}
+
+fn k8s_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn k8s_micro_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sight::System;
+    use crate::spec::Capacity;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn spec() -> Spec {
+        Spec {
+            name: "mac-1".to_owned(),
+            provider_id: "scw-applesilicon://fr-par-1/1".to_owned(),
+            labels: BTreeMap::from([("tuist.dev/fleet".to_owned(), "runners".to_owned())]),
+            taints: Vec::new(),
+            capacity: Capacity::default(),
+            kubelet_version: "v1.35.4".to_owned(),
+        }
+    }
+
+    fn sight(full: bool) -> Sight {
+        Sight {
+            address: Some("100.64.0.7".parse().unwrap()),
+            storage_bytes: 494_384_795_648,
+            system: System {
+                os_image: "macOS 26.3".to_owned(),
+                runtime: "tart://2.32.1".to_owned(),
+                ..System::default()
+            },
+            conditions: vec![
+                Condition::memory_pressure(false, "memory is enough"),
+                Condition::disk_pressure(full, "the disk"),
+                Condition::pid_pressure(false, "few processes"),
+                Condition::ready(true, "it runs"),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_node_is_registered_whole() {
+        insta::assert_json_snapshot!(node(&spec(), &sight(false), &mut Since::default(), at(1_767_225_600)));
+    }
+
+    #[test]
+    fn a_condition_changes_when_it_changes_and_not_when_it_is_told_again() {
+        let mut since = Since::default();
+        let changed = |status: &Value, index: usize| status["conditions"][index]["lastTransitionTime"].clone();
+        let first = status(&spec(), &sight(false), &mut since, at(100));
+        let again = status(&spec(), &sight(false), &mut since, at(200));
+        let full = status(&spec(), &sight(true), &mut since, at(300));
+        assert_eq!(changed(&first, 1), changed(&again, 1));
+        assert_eq!(changed(&full, 1), "1970-01-01T00:05:00Z");
+        assert_eq!(changed(&full, 3), changed(&first, 3));
+        // As another start of the agent reads it.
+        let written = json!({"status": full});
+        assert_eq!(Since::of(&serde_json::from_value(written).unwrap()), since);
+    }
+
+    #[test]
+    fn an_address_that_is_gone_is_taken_off() {
+        let mut lost = sight(false);
+        lost.address = None;
+        let patch = report(status(&spec(), &lost, &mut Since::default(), at(0)));
+        assert_eq!(
+            patch["status"]["addresses"],
+            json!([{"$patch": "replace"}, {"type": "Hostname", "address": "mac-1"}])
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! What a machine sees of itself.
+
+use std::future::Future;
+use std::net::IpAddr;
+
+/// A machine that is a Node.
+pub trait Machine: Send + Sync {
+    /// How it is now. Asked every few seconds; one that takes long is asked again later.
+    fn look(&self) -> impl Future<Output = Sight> + Send;
+}
+
+/// What a machine sees of itself at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Where it is reached; none if it does not know.
+    pub address: Option<IpAddr>,
+    /// Size of its disk.
+    pub storage_bytes: u64,
+    /// What it is.
+    pub system: System,
+    /// How it is. All four that every Node has must be there: without one its Machine is never Ready.
+    pub conditions: Vec<Condition>,
+}
+
+/// What a machine is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// Stays the same as long as the installation.
+    pub machine_id: String,
+    /// Stays the same as long as the hardware.
+    pub system_uuid: String,
+    /// Changes with each start.
+    pub boot_id: String,
+    /// Version of Darwin.
+    pub kernel_version: String,
+    /// Such as `macOS 26.3`.
+    pub os_image: String,
+    /// Such as `tart://2.32.1`.
+    pub runtime: String,
+}
+
+/// One thing that is so or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Such as `DiskPressure`.
+    pub kind: &'static str,
+    /// Whether it is so.
+    pub holds: bool,
+    /// One word why.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Condition {
+    /// The Node takes Pods, or does not.
+    pub fn ready(holds: bool, message: impl Into<String>) -> Self {
+        let reason = if holds { "KubeletReady" } else { "KubeletNotReady" };
+        Self::new("Ready", holds, reason, message)
+    }
+
+    /// Memory is short, or is not.
+    pub fn memory_pressure(holds: bool, message: impl Into<String>) -> Self {
+        let reason = if holds {
+            "KubeletHasInsufficientMemory"
+        } else {
+            "KubeletHasSufficientMemory"
+        };
+        Self::new("MemoryPressure", holds, reason, message)
+    }
+
+    /// The disk is nearly full, or is not.
+    pub fn disk_pressure(holds: bool, message: impl Into<String>) -> Self {
+        let reason = if holds {
+            "KubeletHasDiskPressure"
+        } else {
+            "KubeletHasNoDiskPressure"
+        };
+        Self::new("DiskPressure", holds, reason, message)
+    }
+
+    /// There are nearly too many processes, or there are not.
+    pub fn pid_pressure(holds: bool, message: impl Into<String>) -> Self {
+        let reason = if holds {
+            "KubeletHasInsufficientPID"
+        } else {
+            "KubeletHasSufficientPID"
+        };
+        Self::new("PIDPressure", holds, reason, message)
+    }
+
+    fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            holds,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> &'static str {
+        if self.holds { "True" } else { "False" }
+    }
+}

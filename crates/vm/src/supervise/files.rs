@@ -1,0 +1,105 @@
+//! What a supervisor leaves on disk.
+
+use crate::error::Error;
+use crate::process::Process;
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+pub(super) const LOCK: &str = "alive";
+pub(super) const STARTED: &str = "started.json";
+pub(super) const EXIT: &str = "exit.json";
+
+/// A process that was started.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Started {
+    /// Which.
+    pub process: Process,
+    /// When.
+    pub at: Timestamp,
+    /// Where in the log its output begins.
+    pub log_offset: u64,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Finished {
+    /// Its exit code; none after a signal.
+    pub code: Option<i32>,
+    /// The signal that killed it.
+    pub signal: Option<i32>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What is known of the process of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// None was started.
+    Never,
+    /// It runs; which one is not known if its supervisor was killed at the wrong moment.
+    Running(Option<Started>),
+    /// It has ended; how is not known if nobody was left to see it.
+    Ended(Started, Option<Finished>),
+}
+
+/// What is known of the process of a folder.
+pub fn look(dir: &Path) -> Result<Seen, Error> {
+    let attempt = || -> io::Result<Seen> {
+        // The end is written before the lock goes, so an end that is missing while the lock is free can be on its way in between.
+        for last in [false, true] {
+            let finished = read::<Finished>(&dir.join(EXIT))?;
+            let started = read::<Started>(&dir.join(STARTED))?;
+            match (finished, started) {
+                (Some(finished), Some(started)) => return Ok(Seen::Ended(started, Some(finished))),
+                (_, started) if is_held(&dir.join(LOCK))? => return Ok(Seen::Running(started)),
+                (_, Some(started)) if last => return Ok(Seen::Ended(started, None)),
+                _ => {}
+            }
+        }
+        Ok(Seen::Never)
+    };
+    attempt().map_err(Error::file(dir))
+}
+
+/// Whether anybody holds the lock. For the moment of the question we hold it, too; a supervisor tries more than once.
+fn is_held(path: &Path) -> io::Result<bool> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file that is either whole or not there, also after a power cut.
+pub(super) fn write<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
+    let fresh = dir.join(format!("{name}.tmp"));
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_all()?;
+    std::fs::rename(fresh, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}

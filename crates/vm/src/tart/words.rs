@@ -1,0 +1,192 @@
+//! Sentences of `tart` that mean something, all in one place (facts/macos-host.md 6.1, 6.3).
+//!
+//! Only where there is no exit code, no JSON and no file that says the same.
+
+use crate::runtime::{How, StartFailure};
+use crate::supervise::Finished;
+
+/// The line that says what went wrong. Warnings that may precede any error, and the usage that follows one, say nothing.
+pub(super) fn first_useful(stderr: &str) -> String {
+    let useful = |line: &&str| {
+        !line.is_empty()
+            && !["Failed to perform garbage collection", "Usage:", "See 'tart"]
+                .iter()
+                .any(|noise| line.starts_with(noise))
+    };
+    let line = stderr
+        .lines()
+        .map(str::trim)
+        .find(useful)
+        .unwrap_or("it did not say why");
+    let line = line.strip_prefix("Error: ").unwrap_or(line);
+    line.chars().take(300).collect()
+}
+
+pub(super) fn is_missing(code: Option<i32>, stderr: &str) -> bool {
+    code == Some(2) && stderr.contains("does not exist")
+}
+
+/// What is left of a VM whose deletion was cut short: `tart` neither lists nor deletes it.
+pub(super) fn is_half_deleted(stderr: &str) -> bool {
+    stderr.contains("VM is missing")
+}
+
+pub(super) fn is_running(stderr: &str) -> bool {
+    stderr
+        .lines()
+        .any(|line| line.starts_with("VM \"") && line.ends_with("\" is running"))
+}
+
+/// Four spellings were seen in the field.
+pub(super) fn is_no_space(stderr: &str) -> bool {
+    [
+        "isn’t enough space",
+        "isn't enough space",
+        "database or disk is full",
+        "No space left on device",
+    ]
+    .iter()
+    .any(|words| stderr.contains(words))
+}
+
+pub(super) fn is_unauthorized(stderr: &str) -> bool {
+    stderr.contains("AuthFailed(")
+        || stderr.contains("code: 401")
+        || stderr.contains("code: 403")
+        || stderr.contains("invalid credentials")
+}
+
+pub(super) fn is_unknown_image(stderr: &str) -> bool {
+    stderr.contains("UnexpectedHTTPStatusCode(") && stderr.contains("code: 404")
+}
+
+pub(super) fn is_unsuitable(stderr: &str) -> bool {
+    stderr.contains("LessThanMinimalResourcesError") || stderr.contains("should be larger than the current disk size")
+}
+
+/// Whether `tart exec` failed before or beside the program in the guest: its own last words stand where the program's would.
+pub(super) fn is_lost_line(code: Option<i32>, output: &str) -> bool {
+    let last = output
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    match code {
+        Some(1) => {
+            last.ends_with("is the Tart Guest Agent running?")
+                || last.starts_with("Error: the connection to the guest was lost")
+        }
+        Some(2) => last.ends_with("is not running") || last.ends_with("does not exist"),
+        _ => false,
+    }
+}
+
+/// What `tart run` says last when the guest is down.
+const END: &str = "guest has stopped the virtual machine";
+
+/// How a VM ended, from the exit of `tart run` and what it said. The exit alone does not tell: after a crash it is 0.
+pub(super) fn how(finished: Option<Finished>, output: &str) -> How {
+    let Some(finished) = finished else { return How::Unknown };
+    if let Some(signal) = finished.signal {
+        return How::Killed(signal);
+    }
+    if finished.code != Some(0) {
+        return How::Failed(start_failure(output));
+    }
+    for line in output.lines().rev().map(str::trim) {
+        match line.strip_prefix(END) {
+            Some("") => return How::ShutDown,
+            Some(rest) => {
+                let why = rest.strip_prefix(" due to error: ").unwrap_or(rest);
+                return How::Crashed(why.chars().take(300).collect());
+            }
+            None if line == "Stopping VM..." => return How::Stopped,
+            None => {}
+        }
+    }
+    How::Unknown
+}
+
+fn start_failure(output: &str) -> StartFailure {
+    let line = |words: &str| {
+        output
+            .lines()
+            .map(str::trim)
+            .find(|line| line.contains(words))
+            .map(str::to_owned)
+    };
+    if let Some(line) = line("exceeds the system limit") {
+        return StartFailure::TooMany(line);
+    }
+    if output.contains("Failed to create new HostKey") || output.contains("VZErrorDomain Code=-9") {
+        return StartFailure::NoGuiSession;
+    }
+    if output.contains("is already running!") || output.contains("Failed to lock auxiliary storage") {
+        return StartFailure::RunsAlready;
+    }
+    if output.contains("does not exist") || output.contains("VM is missing") {
+        return StartFailure::Damaged(first_useful(output));
+    }
+    StartFailure::Other(first_useful(output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(code: Option<i32>, signal: Option<i32>) -> Finished {
+        Finished {
+            code,
+            signal,
+            at: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn an_exit_of_0_is_a_success_only_if_the_guest_shut_down() {
+        let zero = Some(exit(Some(0), None));
+        assert_eq!(how(zero, "x\nguest has stopped the virtual machine\n"), How::ShutDown);
+        let crash = "guest has stopped the virtual machine due to error: Error Domain=VZErrorDomain Code=1";
+        assert_eq!(
+            how(zero, crash),
+            How::Crashed("Error Domain=VZErrorDomain Code=1".into())
+        );
+        assert_eq!(how(zero, "Stopping VM...\n"), How::Stopped);
+        assert_eq!(how(zero, ""), How::Unknown);
+        assert_eq!(how(None, "guest has stopped the virtual machine\n"), How::Unknown);
+        assert_eq!(
+            how(Some(exit(None, Some(9))), "guest has stopped the virtual machine\n"),
+            How::Killed(9)
+        );
+    }
+
+    #[test]
+    fn a_vm_that_did_not_start_has_a_reason_with_a_name() {
+        let failed = |text: &str| match how(Some(exit(Some(1), None)), text) {
+            How::Failed(failure) => failure.reason(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            failed("The number of VMs exceeds the system limit (other running VMs: a, b)"),
+            "TooManyVMs"
+        );
+        assert_eq!(
+            failed("Error: Error Domain=VZErrorDomain Code=-9 \"…\""),
+            "NoGuiSession"
+        );
+        assert_eq!(
+            failed("Error: Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\""),
+            "RunsAlready"
+        );
+        assert_eq!(failed("Error: the specified VM \"x\" does not exist"), "VMDamaged");
+        assert_eq!(failed("Error: something new"), "StartFailed");
+    }
+
+    #[test]
+    fn the_useful_line_is_neither_a_warning_nor_the_usage() {
+        let text = "Failed to perform garbage collection: no\n\nError: Unknown option '--x'\nUsage: tart get <name>\n  See 'tart get --help' for more information.\n";
+        assert_eq!(first_useful(text), "Unknown option '--x'");
+        assert_eq!(first_useful("\n"), "it did not say why");
+    }
+}

@@ -1,0 +1,633 @@
+//! Where `tart` lies or its host fails, and the supervisor's accidents.
+
+use crate::world::{TartWorld, World as _, answers, cloned, image, running, until, vm, words};
+use futures::future::LocalBoxFuture;
+use russet_sim_tart::PullFault;
+use russet_telemetry::Secret;
+use russet_vm::{
+    Access, Credentials, Error, ExecRequest, GuestCommand, How, Launch, Owner, Power, Process, Pull, Runtime as _,
+    Share, StartFailure, Step, TerminalSize, collect,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(TartWorld) -> LocalBoxFuture<'static, ()>,
+}
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) const ALL: &[Case] = &[$(Case { name: stringify!($name), run: |world| Box::pin($name(world)) }),*];
+    };
+}
+
+cases![
+    a_vm_that_tart_calls_stopped_is_known_to_run_and_can_be_stopped,
+    a_vm_whose_tart_does_not_listen_is_killed,
+    without_a_gui_session_the_vm_says_so,
+    a_vm_whose_process_was_killed_says_so,
+    a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown,
+    what_happened_before_a_reboot_is_not_made_up,
+    nothing_remembered_is_no_reason_to_lose_a_vm,
+    a_pull_that_is_dropped_ends_and_another_goes_on_beside_it,
+    credentials_are_in_no_argument_and_in_no_file,
+    shares_reach_the_guest_and_odd_ones_are_refused,
+    a_terminal_has_the_size_it_is_given,
+    a_guest_without_an_agent_is_told_from_a_program_that_fails,
+    warnings_of_tart_are_not_taken_for_errors,
+    an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host,
+    a_missing_tart_is_named,
+    a_full_disk_has_a_name,
+    a_start_that_was_dropped_does_not_come_late,
+    a_supervisor_killed_at_any_moment_never_hides_a_process,
+    a_vm_survives_the_violent_end_of_its_agent,
+    a_supervisor_that_is_told_to_end_stops_its_vm_in_order,
+    a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
+];
+
+/// tart #967: the lock is lost, so `tart list` says stopped, `tart stop` refuses, and a second run fails.
+async fn a_vm_that_tart_calls_stopped_is_known_to_run_and_can_be_stopped(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world.control.switch(|switches| switches.lose_lock = true).unwrap();
+    cloned(&world, &name).await;
+    let process = agent.start(&name, &Launch::default()).await.unwrap();
+    until("the guest is up", async || agent.address(&name).await.unwrap()).await;
+    assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Running(Some(process))));
+    let listed = agent.list().await.unwrap().vms;
+    assert!(
+        listed
+            .iter()
+            .any(|vm| vm.owner == Owner::Ours(name.clone()) && vm.running),
+        "{listed:?}"
+    );
+    assert!(matches!(agent.delete(&name).await, Err(Error::Running(_))));
+    agent.stop(&name, Duration::ZERO).await.unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+    agent.delete(&name).await.unwrap();
+}
+
+async fn a_vm_whose_tart_does_not_listen_is_killed(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world
+        .control
+        .switch(|switches| {
+            switches.deaf_run = true;
+            switches.deaf_guest = true;
+        })
+        .unwrap();
+    running(&world, &name).await;
+    agent.stop(&name, Duration::from_millis(200)).await.unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Killed(9));
+}
+
+async fn without_a_gui_session_the_vm_says_so(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world.control.switch(|switches| switches.aqua = Some(false)).unwrap();
+    cloned(&world, &name).await;
+    agent.start(&name, &Launch::default()).await.unwrap();
+    assert_eq!(
+        agent.ended(&name).await.unwrap().how,
+        How::Failed(StartFailure::NoGuiSession)
+    );
+    // Once somebody has logged in, the same VM starts.
+    world.control.switch(|switches| switches.aqua = Some(true)).unwrap();
+    agent.start(&name, &Launch::default()).await.unwrap();
+    answers(&agent, &name).await;
+}
+
+async fn a_vm_whose_process_was_killed_says_so(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    world.control.kill_run(&name.to_string()).unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Killed(9));
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// The supervisor is the parent of `tart run`.
+fn supervisor(process: &Process) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap();
+    stat.rsplit_once(')')
+        .unwrap()
+        .1
+        .split_ascii_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+async fn a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    let process = running(&world, &name).await;
+    let keeper = supervisor(&process);
+    kill(keeper);
+    until("the supervisor is gone", async || {
+        Process::look_up(keeper).is_none().then_some(())
+    })
+    .await;
+    assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Running(Some(process))));
+    answers(&agent, &name).await;
+    agent.stop(&name, Duration::from_mins(1)).await.unwrap();
+    let exit = agent.ended(&name).await.unwrap();
+    assert_eq!((exit.how, exit.finished), (How::Unknown, None));
+}
+
+/// A power cut takes supervisor and VM together.
+async fn what_happened_before_a_reboot_is_not_made_up(world: TartWorld) {
+    let name = vm("a");
+    let process = running(&world, &name).await;
+    let command = GuestCommand {
+        words: words(&["sleep", "100000"]).words,
+        log: world.scratch("log"),
+    };
+    world.tart().spawn(&name, "main", &command).await.unwrap();
+    kill(supervisor(&process));
+    kill(process.pid);
+    world.control.reboot().unwrap();
+    let agent = world.tart();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Unknown);
+    until("the program is lost", async || {
+        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
+    })
+    .await;
+    agent.start(&name, &Launch::default()).await.unwrap();
+    answers(&agent, &name).await;
+}
+
+async fn nothing_remembered_is_no_reason_to_lose_a_vm(world: TartWorld) {
+    let name = vm("a");
+    running(&world, &name).await;
+    let mut options = world.options.clone();
+    options.state = world.scratch("another-state");
+    let forgetful = russet_vm::Tart::new(options);
+    assert_eq!(forgetful.power(&name).await.unwrap(), Some(Power::Running(None)));
+    assert!(matches!(forgetful.delete(&name).await, Err(Error::Running(_))));
+    forgetful.stop(&name, Duration::from_secs(1)).await.unwrap();
+    assert_eq!(forgetful.power(&name).await.unwrap(), Some(Power::Off));
+}
+
+/// A pull of twenty minutes once blocked everything else.
+async fn a_pull_that_is_dropped_ends_and_another_goes_on_beside_it(world: TartWorld) {
+    let agent = world.tart();
+    running(&world, &vm("a")).await;
+    let slow = russet_vm::ImageRef::parse("ghcr.io/acme/slow:v1").unwrap();
+    world.publish(&slow, "slow");
+    world
+        .control
+        .switch(|switches| switches.pull = Some(PullFault::Stall))
+        .unwrap();
+    let (progress, mut shown) = tokio::sync::watch::channel(0);
+    {
+        let pull = agent.pull(
+            &slow,
+            Pull {
+                progress: Some(&progress),
+                ..Pull::default()
+            },
+        );
+        tokio::pin!(pull);
+        tokio::select! {
+            result = &mut pull => panic!("{result:?}"),
+            _ = shown.wait_for(|percent| *percent == 40) => {}
+        }
+        // The other VM is stopped and deleted meanwhile.
+        tokio::select! {
+            result = &mut pull => panic!("{result:?}"),
+            () = async {
+                agent.stop(&vm("a"), Duration::ZERO).await.unwrap();
+                agent.delete(&vm("a")).await.unwrap();
+            } => {}
+        }
+    }
+    // The dropped one holds no lock any more, so this one gets through.
+    world.control.switch(|switches| switches.pull = None).unwrap();
+    agent.pull(&slow, Pull::default()).await.unwrap();
+}
+
+async fn credentials_are_in_no_argument_and_in_no_file(world: TartWorld) {
+    let (agent, image) = (world.tart(), image());
+    world.publish(&image, "one");
+    // Not in the emulated registry's own files: what it wants would be found there.
+    world
+        .control
+        .switch(|switches| switches.pull = Some(PullFault::Stall))
+        .unwrap();
+    let secret = format!("s3cret-{}", std::process::id());
+    let credentials = Credentials {
+        host: "ghcr.io".into(),
+        username: "robot".into(),
+        password: Secret::new(secret.clone()),
+    };
+    let (progress, mut shown) = tokio::sync::watch::channel(0);
+    let pull = agent.pull(
+        &image,
+        Pull {
+            credentials: Some(&credentials),
+            progress: Some(&progress),
+        },
+    );
+    tokio::pin!(pull);
+    tokio::select! {
+        result = &mut pull => panic!("{result:?}"),
+        _ = shown.wait_for(|percent| *percent == 40) => {}
+    }
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        assert!(
+            !String::from_utf8_lossy(&words).contains(&secret),
+            "{}",
+            entry.path().display()
+        );
+    }
+    let found = std::process::Command::new("grep")
+        .args(["-r", &secret])
+        .arg(world.scratch(""))
+        .output()
+        .unwrap();
+    assert_eq!(
+        found.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&found.stdout)
+    );
+}
+
+async fn shares_reach_the_guest_and_odd_ones_are_refused(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    cloned(&world, &name).await;
+    let folder = world.scratch("env dir");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("tuist.env"), "A=1\n").unwrap();
+    let share = |name: &str, path: &std::path::Path| Share {
+        name: name.into(),
+        path: path.into(),
+        access: Access::ReadOnly,
+    };
+    for odd in [
+        share("a:b", &folder),
+        share("", &folder),
+        share("env", "relative".as_ref()),
+        share("env", "/with:colon".as_ref()),
+    ] {
+        let refused = agent
+            .start(
+                &name,
+                &Launch {
+                    shares: vec![odd],
+                    ..Launch::default()
+                },
+            )
+            .await;
+        assert!(matches!(refused, Err(Error::BadShare { .. })), "{refused:?}");
+    }
+    agent
+        .start(
+            &name,
+            &Launch {
+                shares: vec![share("env", &folder)],
+                ..Launch::default()
+            },
+        )
+        .await
+        .unwrap();
+    answers(&agent, &name).await;
+    let run = async |line: &[&str]| {
+        collect(agent.exec(&name, words(line)).await.unwrap(), b"", 100)
+            .await
+            .unwrap()
+    };
+    assert_eq!(
+        run(&["cat", "/Volumes/My Shared Files/env/tuist.env"]).await.stdout,
+        b"A=1\n"
+    );
+    std::fs::write(folder.join("sa_token"), "rotated").unwrap();
+    assert_eq!(
+        run(&["cat", "/Volumes/My Shared Files/env/sa_token"]).await.stdout,
+        b"rotated"
+    );
+    assert_ne!(run(&["touch", "/Volumes/My Shared Files/env/x"]).await.code, 0);
+}
+
+async fn a_terminal_has_the_size_it_is_given(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    let request = ExecRequest {
+        stdin: true,
+        terminal: Some(TerminalSize { columns: 100, rows: 30 }),
+        ..words(&["sh", "-c", "stty size; while read line; do stty size; done"])
+    };
+    let mut exec = agent.exec(&name, request).await.unwrap();
+    let mut seen = String::new();
+    let mut read = async |until: &str| {
+        let mut buffer = [0; 256];
+        while !seen.contains(until) {
+            let count = exec.stdout.read(&mut buffer).await.unwrap();
+            assert_ne!(count, 0, "{seen}");
+            seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    };
+    read("30 100").await;
+    exec.resize
+        .as_ref()
+        .unwrap()
+        .send(TerminalSize { columns: 120, rows: 40 })
+        .unwrap();
+    let mut stdin = exec.stdin.take().unwrap();
+    // The new size needs a moment on its way; every line asks again.
+    let ask = async {
+        loop {
+            stdin.write_all(b"\n").await.unwrap();
+            stdin.flush().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = ask => {}
+        () = read("40 120") => {}
+    }
+}
+
+async fn a_guest_without_an_agent_is_told_from_a_program_that_fails(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world.control.switch(|switches| switches.no_agent = true).unwrap();
+    cloned(&world, &name).await;
+    agent.start(&name, &Launch::default()).await.unwrap();
+    until("an address", async || agent.address(&name).await.unwrap()).await;
+    let error = collect(agent.exec(&name, words(&["true"])).await.unwrap(), b"", 100)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::NoAgent { .. }), "{error:?}");
+    let command = GuestCommand {
+        words: words(&["true"]).words,
+        log: world.scratch("log"),
+    };
+    agent.spawn(&name, "main", &command).await.unwrap();
+    until("lost", async || {
+        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
+    })
+    .await;
+}
+
+async fn warnings_of_tart_are_not_taken_for_errors(world: TartWorld) {
+    let agent = world.tart();
+    world
+        .control
+        .switch(|switches| switches.gc_error = Some("no such file".into()))
+        .unwrap();
+    assert!(agent.list().await.unwrap().vms.is_empty());
+    cloned(&world, &vm("a")).await;
+    let error = agent
+        .configure(
+            &vm("a"),
+            russet_vm::Hardware {
+                cpu: Some(2),
+                ..Default::default()
+            },
+        )
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("4 CPU cores at minimum"), "{error}");
+}
+
+fn stand_in(world: &TartWorld, script: &str) -> russet_vm::Tart {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut options = world.options.clone();
+    options.program = world.scratch("stand-in");
+    std::fs::write(&options.program, script).unwrap();
+    std::fs::set_permissions(&options.program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    russet_vm::Tart::new(options)
+}
+
+/// An empty list would make an agent believe that all its VMs are gone.
+async fn an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host(world: TartWorld) {
+    for script in [
+        "#!/bin/sh\necho '[{]'\n",
+        "#!/bin/sh\n",
+        "#!/bin/sh\necho '[{\"Name\":1}]'\n",
+    ] {
+        let agent = stand_in(&world, script);
+        let error = until("it can be started", async || {
+            agent.list().await.err().filter(|error| !is_busy(error))
+        })
+        .await;
+        assert!(matches!(error, Error::Answer { .. }), "{error:?}");
+    }
+}
+
+/// A test that forks at the wrong moment keeps a file that was just written open for writing.
+fn is_busy(error: &Error) -> bool {
+    matches!(error, Error::Program { source, .. } if source.kind() == std::io::ErrorKind::ExecutableFileBusy)
+}
+
+async fn a_missing_tart_is_named(world: TartWorld) {
+    let mut options = world.options.clone();
+    options.program = world.scratch("no/such/tart");
+    let error = russet_vm::Tart::new(options).list().await.unwrap_err();
+    assert!(error.to_string().contains("no/such/tart; is it installed?"), "{error}");
+}
+
+async fn a_full_disk_has_a_name(world: TartWorld) {
+    let agent = world.tart();
+    world.publish(&image(), "one");
+    world
+        .control
+        .switch(|switches| switches.pull = Some(PullFault::DiskFull))
+        .unwrap();
+    let error = agent.pull(&image(), Pull::default()).await.unwrap_err();
+    assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
+}
+
+/// An agent that was cancelled killed its `tart delete` in the middle. What was left had no `config.json`: `tart` did not list it,
+/// and refused to delete it for ever after.
+async fn a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    cloned(&world, &name).await;
+    let folder = world.options.home.join("vms").join(name.to_string());
+    std::fs::remove_file(folder.join("config.json")).unwrap();
+    assert_eq!(agent.power(&name).await.unwrap(), None);
+    agent.delete(&name).await.unwrap();
+    assert!(!folder.exists());
+    cloned(&world, &name).await;
+    assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
+}
+
+/// Makes this program an agent that starts a VM and is then in nobody's way.
+pub(crate) const AGENT: &str = "--agent";
+
+pub(crate) fn agent(words: &[std::ffi::OsString]) {
+    use std::io::Write as _;
+    let path = |index: usize| std::path::PathBuf::from(&words[index]);
+    let this = std::env::current_exe().unwrap();
+    let tart = russet_vm::Tart::new(russet_vm::tart::Options {
+        program: path(1),
+        home: path(2),
+        state: path(3),
+        supervisor: russet_vm::supervise::Supervisor {
+            program: this,
+            words: vec![crate::world::SUPERVISE.into()],
+        },
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        tart.start(&vm("a"), &Launch::default()).await.unwrap();
+        assert!(writeln!(std::io::stdout(), "started").is_ok());
+        std::future::pending::<()>().await;
+    });
+}
+
+/// launchd kills the whole process group of a job that it restarts.
+async fn a_vm_survives_the_violent_end_of_its_agent(world: TartWorld) {
+    use tokio::io::AsyncBufReadExt as _;
+    let name = vm("a");
+    cloned(&world, &name).await;
+    let mut first = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .arg(AGENT)
+        .args([&world.options.program, &world.options.home, &world.options.state])
+        .stdout(std::process::Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    tokio::io::BufReader::new(first.stdout.take().unwrap())
+        .read_line(&mut line)
+        .await
+        .unwrap();
+    assert_eq!(line, "started\n");
+    let group = Pid::from_raw(i32::try_from(first.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+    first.wait().await.unwrap();
+
+    let second = world.tart();
+    let Some(Power::Running(Some(process))) = second.power(&name).await.unwrap() else {
+        panic!("the VM is gone")
+    };
+    assert!(russet_vm::is_alive(&process));
+    answers(&second, &name).await;
+    collect(
+        second
+            .exec(&name, words(&["sudo", "shutdown", "-h", "now"]))
+            .await
+            .unwrap(),
+        b"",
+        100,
+    )
+    .await
+    .ok();
+    assert_eq!(second.ended(&name).await.unwrap().how, How::ShutDown);
+}
+
+/// When the host goes down, everybody gets SIGTERM; `tart` would just die of it.
+async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    let process = running(&world, &name).await;
+    let keeper = Pid::from_raw(i32::try_from(supervisor(&process)).unwrap()).unwrap();
+    assert_eq!(
+        rustix::process::getsid(Some(keeper)).unwrap(),
+        keeper,
+        "a session of its own"
+    );
+    kill_process(keeper, Signal::TERM).unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+}
+
+/// Processes of this machine that were started with these words.
+fn started_with(words: &[&str]) -> Vec<u32> {
+    let wanted: Vec<_> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == wanted))
+        .collect()
+}
+
+/// Whatever moment it is killed in, a process that was started is seen to run, and one that was not is not made up.
+async fn a_supervisor_killed_at_any_moment_never_hides_a_process(world: TartWorld) {
+    use russet_vm::supervise::{Order, Seen, look};
+    for round in 0..60_u32 {
+        let seconds = format!("600.{}{round:03}", std::process::id());
+        let dir = world.scratch("supervised").join(round.to_string());
+        let order = Order {
+            dir: dir.clone(),
+            program: "sleep".into(),
+            words: vec![seconds.clone()],
+            environment: std::collections::BTreeMap::new(),
+            log: world.scratch("supervised.log"),
+        };
+        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
+            .args(&world.options.supervisor.words)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = serde_json::to_vec(&order).unwrap();
+        text.extend_from_slice(b"\ngo\n");
+        keeper.stdin.take().unwrap().write_all(&text).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(u64::from(round) * 250)).await;
+        keeper.kill().await.unwrap();
+        let running = until("what is seen agrees with what is", async || {
+            let alive = started_with(&["sleep", &seconds]);
+            match look(&dir).unwrap() {
+                Seen::Running(started) => {
+                    let right = started.is_none_or(|started| alive == [started.process.pid]);
+                    (alive.len() == 1 && right).then_some(alive)
+                }
+                Seen::Never | Seen::Ended(_, None) => alive.is_empty().then_some(alive),
+                Seen::Ended(_, Some(finished)) => panic!("nobody saw {finished:?}"),
+            }
+        })
+        .await;
+        for pid in running {
+            kill(pid);
+            until("it is over", async || {
+                (!matches!(look(&dir).unwrap(), Seen::Running(_))).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// A dropped call's supervisor once waited for the lock, got it when the VM had been stopped, and started the VM again.
+async fn a_start_that_was_dropped_does_not_come_late(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    let order = russet_vm::supervise::Order {
+        dir: world.options.state.join(name.to_string()),
+        program: world.options.program.clone(),
+        words: vec!["run".into(), name.to_string()],
+        environment: std::collections::BTreeMap::new(),
+        log: agent.log(&name),
+    };
+    let launch = || {
+        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
+            .args(&world.options.supervisor.words)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = serde_json::to_vec(&order).unwrap();
+        text.push(b'\n');
+        let mut stdin = keeper.stdin.take().unwrap();
+        async move {
+            let _ = stdin.write_all(&text).await;
+            (keeper, stdin)
+        }
+    };
+    // While the VM runs, another supervisor gives up at once; so it cannot be there when the VM ends.
+    let (mut busy, _still_open) = launch().await;
+    assert!(!busy.wait().await.unwrap().success());
+    agent.stop(&name, Duration::ZERO).await.unwrap();
+    // One whose agent is gone before it said "go" starts nothing.
+    let (mut unwanted, stdin) = launch().await;
+    drop(stdin);
+    assert!(!unwanted.wait().await.unwrap().success());
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+    assert_eq!(world.control.running().unwrap(), Vec::<String>::new());
+}

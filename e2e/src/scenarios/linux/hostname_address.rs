@@ -1,0 +1,81 @@
+//! The API server dialled a host name that resolves nowhere: no logs, no exec, no port-forward.
+
+use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams, PostParams};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::paper_node;
+use crate::TestCluster;
+use crate::scenarios::{Play, Scenario, Stage};
+use crate::wait::{self, Look, PATIENCE};
+
+pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+    name: "hostname-address",
+    from: "S4",
+    what_happened: "the API server dialled cache nodes by their host names, which no resolver knows",
+    must_hold: "nodes publish an InternalIP, and the API server dials that before it tries a name",
+    play: Play::Cluster(run),
+};
+
+fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
+    async move {
+        stage.step("a Node that publishes only its name, as a server without a name in DNS does");
+        let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
+        let name = json!([address("Hostname", "cache-1.invalid")]);
+        let said = log_of(&stage.world, "by-name", name, 10250).await?;
+        let said = said.context("the staged fault did not bite: there is a log")?;
+        ensure!(said.contains("lookup"), "the staged fault did not bite: {said}");
+        stage.bites(format!("the API server cannot show a log: {said}"));
+
+        stage.step("a Node that publishes its InternalIP too, as the join program has the kubelet do");
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let both = json!([
+            address("Hostname", "cache-2.invalid"),
+            address("InternalIP", "127.0.0.1")
+        ]);
+        let asked = async {
+            tokio::select! {
+                dialled = listener.accept() => anyhow::Ok(dialled.is_ok()),
+                said = log_of(&stage.world, "by-address", both, port) => anyhow::bail!("it was not dialled: {said:?}"),
+            }
+        };
+        ensure!(
+            tokio::time::timeout(PATIENCE, asked)
+                .await
+                .context("nobody dialled")??
+        );
+        stage.holds("the API server dials the InternalIP, although there is a name as well");
+        Ok(())
+    }
+    .boxed()
+}
+
+/// Asks for the log of a Pod on a Node with these addresses; what was said instead, if there is none.
+async fn log_of(cluster: &TestCluster, name: &str, addresses: Value, port: u16) -> Result<Option<String>> {
+    let sandbox = cluster.sandbox(name).await?;
+    let client = sandbox.client().await?;
+    paper_node(&client, name, json!({}), addresses, port).await?;
+    let pods: Api<Pod> = Api::namespaced(client, sandbox.namespace());
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "cache"},
+        "spec": {
+            "nodeName": name, "automountServiceAccountToken": false,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "cache", "image": "cache"}],
+        },
+    }))?;
+    wait::until("the Pod to be admitted", PATIENCE, || async {
+        pods.create(&PostParams::default(), &pod).await?;
+        Ok(Look::Done(()))
+    })
+    .await?;
+    Ok(match pods.logs("cache", &LogParams::default()).await {
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    })
+}

@@ -1,0 +1,193 @@
+//! The guest's file system: its own folders, the host's programs under them read-only, the shares where macOS mounts them.
+//!
+//! Programs that would reach the host are replaced: `shutdown` ends the guest, `sudo` just runs the rest. What a script
+//! writes lands in the VM's folder.
+
+use crate::run_arguments::Share;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount, mount_bind_recursive, mount_remount};
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+/// Where macOS mounts the shares of the default tag.
+const SHARES: &str = "Volumes/My Shared Files";
+
+const FOLDERS: &[&str] = &[
+    "Applications",
+    "Library",
+    SHARES,
+    "Users/admin",
+    "dev",
+    "etc",
+    "opt/homebrew/bin",
+    "private/tmp",
+    "proc",
+    "run",
+    "tmp",
+    "usr/.host/bin",
+    "usr/.host/sbin",
+    "usr/bin",
+    "usr/local/bin",
+    "usr/sbin",
+    "var/db",
+    "var/log",
+    "var/tmp",
+];
+
+const SHUTDOWN: &str = "#!/bin/sh\nkill -USR2 1\n";
+const SUDO: &str = "#!/bin/sh
+while :; do
+  case \"$1\" in
+    -u|-g|-p) shift 2 ;;
+    --) shift; break ;;
+    -*) shift ;;
+    *) break ;;
+  esac
+done
+exec \"$@\"
+";
+const SW_VERS: &str = "#!/bin/sh
+case \"$1\" in
+  -productVersion|--productVersion) echo 26.0 ;;
+  *) printf 'ProductName:\\t\\tmacOS\\nProductVersion:\\t\\t26.0\\nBuildVersion:\\t\\t25A354\\n' ;;
+esac
+";
+const ZSH: &str = "#!/bin/sh\nexec bash \"$@\"\n";
+
+pub(crate) fn build(root: &Path, shares: &[Share]) -> io::Result<()> {
+    for folder in FOLDERS {
+        std::fs::create_dir_all(root.join(folder))?;
+    }
+    std::fs::set_permissions(root.join("tmp"), std::fs::Permissions::from_mode(0o1777))?;
+    host_programs(root)?;
+    for name in ["lib", "lib32", "lib64", "libx32"] {
+        let host = Path::new("/").join(name);
+        match std::fs::read_link(&host) {
+            Ok(target) => replace_link(&target, &root.join(name))?,
+            Err(_) if host.is_dir() => host_folder(&host, &root.join(name))?,
+            Err(_) => {}
+        }
+    }
+    replace_link(Path::new("usr/bin"), &root.join("bin"))?;
+    replace_link(Path::new("usr/sbin"), &root.join("sbin"))?;
+    settings(root)?;
+    mount_bind_recursive("/dev", root.join("dev"))?;
+    if mount("proc", root.join("proc"), "proc", MountFlags::empty(), None).is_err() {
+        // Inside other namespaces the kernel may refuse a fresh one; then the old one has to do.
+        mount_bind_recursive("/proc", root.join("proc"))?;
+    }
+    for share in shares.iter().filter(|share| share.tag.is_none()) {
+        let place = match &share.name {
+            Some(name) => root.join(SHARES).join(name),
+            None => root.join(SHARES),
+        };
+        std::fs::create_dir_all(&place)?;
+        mount_bind_recursive(&share.path, &place)?;
+        if share.read_only {
+            read_only(&place)?;
+        }
+    }
+    Ok(())
+}
+
+/// `/usr` without its programs is the host's; the programs are links, so that some can be ours.
+fn host_programs(root: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir("/usr")?.flatten() {
+        let name = entry.file_name();
+        if ["bin", "sbin", "local"].iter().any(|ours| name == *ours)
+            || !entry.path().is_dir()
+            || entry.path().is_symlink()
+        {
+            continue;
+        }
+        host_folder(&entry.path(), &root.join("usr").join(&name))?;
+    }
+    for folder in ["bin", "sbin"] {
+        let host = Path::new("/usr").join(folder);
+        host_folder(&host, &root.join("usr/.host").join(folder))?;
+        let place = root.join("usr").join(folder);
+        mount("tmpfs", &place, "tmpfs", MountFlags::empty(), None)?;
+        for entry in std::fs::read_dir(&host)?.flatten() {
+            symlink(
+                Path::new("/usr/.host").join(folder).join(entry.file_name()),
+                place.join(entry.file_name()),
+            )?;
+        }
+        for (name, text) in [
+            ("shutdown", SHUTDOWN),
+            ("halt", SHUTDOWN),
+            ("sudo", SUDO),
+            ("sw_vers", SW_VERS),
+        ] {
+            program(&place.join(name), text)?;
+        }
+        if !host.join("zsh").exists() {
+            program(&place.join("zsh"), ZSH)?;
+        }
+    }
+    Ok(())
+}
+
+fn program(path: &Path, text: &str) -> io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+fn host_folder(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    mount_bind_recursive(from, to)?;
+    // Without root the files are safe anyway.
+    let _ = read_only(to);
+    Ok(())
+}
+
+fn replace_link(target: &Path, link: &Path) -> io::Result<()> {
+    let _ = std::fs::remove_file(link);
+    symlink(target, link)
+}
+
+/// The few files that programs look for.
+fn settings(root: &Path) -> io::Result<()> {
+    for name in [
+        "group",
+        "hosts",
+        "ld.so.cache",
+        "ld.so.conf",
+        "localtime",
+        "nsswitch.conf",
+        "passwd",
+        "resolv.conf",
+    ] {
+        let (from, to) = (Path::new("/etc").join(name), root.join("etc").join(name));
+        if from.is_file() && !to.exists() {
+            std::fs::copy(from, to)?;
+        }
+    }
+    for name in ["alternatives", "ssl"] {
+        let from = Path::new("/etc").join(name);
+        if from.is_dir() {
+            host_folder(&from, &root.join("etc").join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Remounts read-only. In a user namespace flags of the original may not be dropped, so they are tried, too.
+fn read_only(place: &Path) -> io::Result<()> {
+    let careful = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut last = Errno::PERM;
+    for more in [
+        MountFlags::empty(),
+        careful,
+        careful | MountFlags::NOEXEC,
+        careful | MountFlags::NOATIME,
+    ] {
+        match mount_remount(place, MountFlags::BIND | MountFlags::RDONLY | more, "") {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last.into())
+}

@@ -1,0 +1,191 @@
+//! Downloads, registries, credentials, room on the disk (facts/macos-host.md 6.1 to 6.3).
+
+use crate::harness::{Host, IMAGE, Said, wait, write};
+use russet_sim_tart::{Image, PullFault};
+use std::io::Write as _;
+use std::process::Stdio;
+
+#[test]
+fn a_pull_says_what_it_does_and_a_second_one_that_there_is_nothing_to_do() {
+    let host = Host::new();
+    let first = host.good(&["pull", IMAGE]);
+    let lines: Vec<_> = first.lines().collect();
+    assert_eq!(
+        lines[..3],
+        [
+            "pulling ghcr.io/acme/mac:v1...",
+            "pulling manifest...",
+            "pulling disk (18.5 GB compressed)..."
+        ]
+    );
+    assert_eq!(lines[lines.len() - 2..], ["100%", "pulling NVRAM..."]);
+    assert!(
+        host.good(&["pull", IMAGE])
+            .ends_with(" image is already cached and linked!\n")
+    );
+    assert_eq!(
+        host.good(&["pull", "local"]),
+        "\"local\" is a local image, nothing to pull here!\n"
+    );
+}
+
+#[test]
+fn an_image_that_is_not_there_and_a_name_that_is_none_fail_each_in_its_way() {
+    let host = Host::new();
+    let said = host.tart(&["pull", "ghcr.io/acme/other:v1"]);
+    assert_eq!(said.code, Some(1));
+    assert!(
+        said.err
+            .starts_with("Error: UnexpectedHTTPStatusCode(when: \"pulling manifest\", code: 404"),
+        "{said:?}"
+    );
+    assert!(
+        host.tart(&["pull", "ghcr.io/"])
+            .err
+            .starts_with("failed to parse remote name:")
+    );
+    host.control
+        .switch(|switches| switches.pull = Some(PullFault::Status(503)))
+        .unwrap();
+    assert!(host.tart(&["pull", IMAGE]).err.contains("code: 503"));
+}
+
+#[test]
+fn a_broken_connection_is_tried_five_times() {
+    let host = Host::new();
+    host.control
+        .switch(|switches| {
+            switches.pull = Some(PullFault::Network);
+            switches.pull_times = Some(4);
+        })
+        .unwrap();
+    let said = host.good(&["pull", IMAGE]);
+    assert_eq!(said.matches("attempting to re-try...").count(), 4);
+    host.good(&["delete", IMAGE]);
+    host.control.switch(|switches| switches.pull_times = Some(5)).unwrap();
+    host.bad(&["pull", IMAGE], "Error: The network connection was lost.", 1);
+}
+
+#[test]
+fn a_disk_that_fills_in_the_middle_aborts_the_process() {
+    let host = Host::new();
+    host.control
+        .switch(|switches| switches.pull = Some(PullFault::DiskFull))
+        .unwrap();
+    let said = host.tart(&["pull", IMAGE]);
+    assert_eq!(said.code, None, "killed by a signal");
+    assert!(said.err.contains("No space left on device"), "{said:?}");
+}
+
+#[test]
+fn clones_share_their_blocks_and_pulls_make_room_by_deleting_the_oldest_image() {
+    let host = Host::new();
+    host.control.switch(|switches| switches.capacity_gb = Some(60)).unwrap();
+    host.clone("vm");
+    host.good(&["clone", "vm", "copy"]);
+    // 25 GB are taken, once. A second image fits, a third only in the place of a cached one.
+    host.control
+        .push(
+            "ghcr.io/acme/two:v1",
+            &Image {
+                label: "2".into(),
+                ..Image::default()
+            },
+        )
+        .unwrap();
+    host.control
+        .push(
+            "ghcr.io/acme/three:v1",
+            &Image {
+                label: "3".into(),
+                ..Image::default()
+            },
+        )
+        .unwrap();
+    host.good(&["pull", "ghcr.io/acme/two:v1"]);
+    let refused = host
+        .command(&["pull", "ghcr.io/acme/three:v1"])
+        .env("TART_NO_AUTO_PRUNE", "")
+        .output()
+        .unwrap();
+    assert_eq!(Said::from(refused).code, None);
+    host.good(&["pull", "ghcr.io/acme/three:v1"]);
+    let left = host.good(&["list", "--quiet"]);
+    assert!(!left.contains("acme/two") && left.contains("acme/three"), "{left}");
+}
+
+#[test]
+fn a_private_registry_takes_credentials_from_the_environment_dockers_file_or_a_login() {
+    let host = Host::new();
+    host.control.require_login("ghcr.io", "robot", "s3cret").unwrap();
+    let refusal = "Error: AuthFailed(why: \"received unexpected HTTP status code 401 while retrieving an authentication \
+                   token\", details: \"unauthorized\")";
+    host.bad(&["pull", IMAGE], refusal, 1);
+
+    let with = |hostname: &str| {
+        let mut command = host.command(&["pull", IMAGE]);
+        command
+            .env("TART_REGISTRY_USERNAME", "robot")
+            .env("TART_REGISTRY_PASSWORD", "s3cret");
+        Said::from(command.env("TART_REGISTRY_HOSTNAME", hostname).output().unwrap()).code
+    };
+    assert_eq!((with("docker.io"), with("ghcr.io")), (Some(1), Some(0)));
+
+    write(
+        &host.path(".docker/config.json"),
+        r#"{"auths":{"ghcr.io":{"auth":"cm9ib3Q6czNjcmV0"}}}"#,
+    );
+    host.good(&["pull", IMAGE]);
+    std::fs::remove_file(host.path(".docker/config.json")).unwrap();
+    host.bad(&["pull", IMAGE], refusal, 1);
+
+    let login = |password: &str| {
+        let mut child = host
+            .command(&["login", "ghcr.io", "--username", "robot", "--password-stdin"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(password.as_bytes()).unwrap();
+        Said::from(child.wait_with_output().unwrap())
+    };
+    assert!(login("wrong").err.starts_with("invalid credentials: "));
+    assert_eq!(login("s3cret\n").code, Some(0));
+    host.good(&["pull", IMAGE]);
+    // After a boot without a login the keychain is locked: a warning, then the attempt as nobody.
+    host.control.switch(|switches| switches.keychain_locked = true).unwrap();
+    let said = host.tart(&["pull", IMAGE]);
+    assert!(said.code == Some(1) && said.out.contains("Keychain"), "{said:?}");
+}
+
+#[test]
+fn two_pulls_from_one_host_wait_for_each_other() {
+    let host = Host::new();
+    host.control
+        .switch(|switches| switches.pull = Some(PullFault::Stall))
+        .unwrap();
+    let log = host.path("first.log");
+    let mut first = host
+        .command(&["pull", IMAGE])
+        .stdout(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    wait("the first pull is under way", || {
+        std::fs::read_to_string(&log).unwrap().contains("40%")
+    });
+    host.control.switch(|switches| switches.pull = None).unwrap();
+    let second_log = host.path("second.log");
+    let mut second = host
+        .command(&["pull", IMAGE])
+        .stdout(std::fs::File::create(&second_log).unwrap())
+        .spawn()
+        .unwrap();
+    wait("the second pull waits", || {
+        std::fs::read_to_string(&second_log)
+            .unwrap()
+            .contains("waiting for lock...")
+    });
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(second.wait().unwrap().success());
+}
