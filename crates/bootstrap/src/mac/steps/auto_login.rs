@@ -90,10 +90,7 @@ fn obscured(password: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use crate::mac::resource::digits as hex;
 
     #[test]
     fn a_password_is_obscured_as_macos_does_it() {

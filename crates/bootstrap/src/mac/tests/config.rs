@@ -5,6 +5,9 @@ use crate::linux;
 use crate::mac::{Fleet, Host, Invalid};
 use russet_telemetry::Secret;
 
+/// What is done to something good, and what is said about it then.
+type Case<T> = (fn(&mut T), &'static str);
+
 #[test]
 fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
     for fleet in [full(), plain()] {
@@ -16,7 +19,7 @@ fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
 
 #[test]
 fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
-    let cases: [(fn(&mut Fleet), &str); 9] = [
+    let cases: [Case<Fleet>; 9] = [
         (|fleet| fleet.agent.cpu = 0, "cores"),
         (|fleet| fleet.agent.extra.push("a\nb".to_owned()), "control character"),
         (|fleet| fleet.tailnet = None, "needs a tailnet"),
@@ -46,7 +49,7 @@ fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
 
 #[test]
 fn a_host_that_cannot_be_is_refused_without_its_secrets() {
-    let cases: [(fn(&mut Host), &str); 10] = [
+    let cases: [Case<Host>; 10] = [
         (|host| host.user = "a.b".to_owned(), "user of a host"),
         (|host| host.user = "../x".to_owned(), "user of a host"),
         (|host| host.node_name = "Mac_1".to_owned(), "DNS name"),

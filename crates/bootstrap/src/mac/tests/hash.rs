@@ -65,7 +65,7 @@ fn changes() -> Vec<Change> {
         ("no node_exporter", |fleet| fleet.node_exporter = None),
         ("logs.program", |fleet| logs_of(fleet).program = artifact("new")),
         ("logs.url", |fleet| {
-            logs_of(fleet).url = "https://other.example".to_owned()
+            logs_of(fleet).url = "https://other.example".to_owned();
         }),
         ("logs.env", |fleet| logs_of(fleet).env = "production".to_owned()),
         ("no logs", |fleet| fleet.logs = None),
