@@ -107,11 +107,12 @@ impl Summary {
                     "Use it",
                     format!("russet kubectl{dir} get nodes,machines,samm,semm,sim -A"),
                 );
+                let [macos, ..] = super::macs::shares(*macs);
                 usage(
                     "Scale it",
                     format!(
                         "russet kubectl{dir} scale machinedeployment macos -n russet-system --replicas {}",
-                        macs + 1
+                        macos + 1
                     ),
                 );
             }
