@@ -141,7 +141,7 @@ pub struct Up {
     pub dir: Dir,
 
     /// Use an existing cluster instead of starting one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "no_linux", "synthetic_linux", "pool", "macs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "durable", "no_capi", "no_fleet", "no_linux", "synthetic_linux", "synthetic_macs", "pool", "macs"])]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of that kubeconfig (the current one if not given)
@@ -175,6 +175,10 @@ pub struct Up {
     /// Make the cache nodes synthetic even as root: Nodes without machines, on which no Pod runs
     #[arg(long)]
     pub synthetic_linux: bool,
+
+    /// Let a stand-in agent join for each Mac even as root, instead of setting Macs up over SSH; from the first start on
+    #[arg(long)]
+    pub synthetic_macs: bool,
 
     /// Minis in the emulated account at its first start
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=10_000))]

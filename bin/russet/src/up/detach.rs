@@ -109,6 +109,7 @@ fn background_args(args: &cli::Up, verbose: u8, layout: &Layout, parts_dir: &[Pa
     all.extend(args.no_fleet.then(|| "--no-fleet".into()));
     all.extend(args.no_linux.then(|| "--no-linux".into()));
     all.extend(args.synthetic_linux.then(|| "--synthetic-linux".into()));
+    all.extend(args.synthetic_macs.then(|| "--synthetic-macs".into()));
     all.extend(["--pool".into(), args.pool.to_string().into()]);
     all.extend(["--macs".into(), args.macs.to_string().into()]);
     all.extend((0..verbose).map(|_| "-v".into()));
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_background_process_gets_the_same_flags_and_parses_them() {
-        let line = "russet up --detach --durable --no-capi --no-fleet --no-linux --pool 7 --macs 3 --timeout 2m --dir x --parts-dir bin";
+        let line = "russet up --detach --durable --no-capi --no-fleet --no-linux --synthetic-macs --pool 7 --macs 3 --timeout 2m --dir x --parts-dir bin";
         let cli::Command::Up(args) = cli::Cli::try_parse_from(line.split(' ')).unwrap().command else {
             panic!()
         };
@@ -231,6 +232,7 @@ mod tests {
         assert!(
             again.background && again.durable && again.no_capi && again.no_fleet && again.no_linux && !again.detach
         );
+        assert!(again.synthetic_macs);
         assert_eq!((again.pool, again.macs), (7, 3));
         assert_eq!(again.timeout, args.timeout);
         assert_eq!(again.dir.dir, Path::new("/w/x"));

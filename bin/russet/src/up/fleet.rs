@@ -77,6 +77,11 @@ impl Programs {
         })
     }
 
+    /// With a stand-in on each mini, which needs no agent.
+    pub(super) fn without_agent(self) -> Self {
+        Self { agent: None, ..self }
+    }
+
     /// Whether the minis will be Macs.
     pub(super) fn emulate_macos(&self) -> bool {
         macs::is_possible(self.agent.as_deref())

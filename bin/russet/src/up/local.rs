@@ -320,9 +320,14 @@ fn fleet_programs(args: &cli::Up) -> Option<fleet::Programs> {
     if args.no_fleet || args.no_capi {
         return None;
     }
-    std::env::current_exe()
+    let programs = std::env::current_exe()
         .ok()
-        .and_then(|russet| fleet::Programs::beside(&russet))
+        .and_then(|russet| fleet::Programs::beside(&russet))?;
+    Some(if args.synthetic_macs {
+        programs.without_agent()
+    } else {
+        programs
+    })
 }
 
 /// Stops the parts in order. A second signal ends the wait: the kernel, or the next run's sweep, does the rest.

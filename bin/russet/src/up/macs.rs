@@ -148,7 +148,7 @@ impl Way {
     /// How Macs are set up, for the table at the end.
     pub(super) fn sentence(&self) -> &'static str {
         match self {
-            Self::StandIn { .. } => "emulated (a stand-in agent each: macOS is emulated for root only)",
+            Self::StandIn { .. } => "emulated (a stand-in agent each; as root they can be Macs set up over SSH)",
             Self::Ssh { .. } => "emulated (set up over SSH; launchd runs tart-kubelet)",
         }
     }

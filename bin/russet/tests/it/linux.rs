@@ -82,7 +82,8 @@ fn server_of(document: &Document) -> String {
 async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_moved() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
     let sandbox = Sandbox::new();
-    let up = [&UP[..], &["--synthetic-linux"]].concat();
+    // Hosts that were set up over SSH keep the place they were told, as real ones would; stand-ins follow.
+    let up = [&UP[..], &["--synthetic-linux", "--synthetic-macs"]].concat();
     let ran = sandbox.run(&up).expect(0);
     assert!(
         ran.stdout.contains("synthetic: Nodes without machines"),
@@ -111,7 +112,9 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
     let paid = per_hour(&sandbox.status());
     let saved: u64 = after.iter().filter_map(|server| server.per_hour_micro_eur).sum();
     sandbox.run(&["down", "--keep-data"]).expect(0);
-    sandbox.run(&[&UP[..], &["--no-linux"]].concat()).expect(0);
+    sandbox
+        .run(&[&UP[..], &["--no-linux", "--synthetic-macs"]].concat())
+        .expect(0);
     until("the cache nodes to be given up", || {
         let status = sandbox.status();
         let (left, cost) = (servers(&status), per_hour(&status));
