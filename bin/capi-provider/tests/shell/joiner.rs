@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_api::machine::StepState;
 use russet_capi_provider::bootstrap::{Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Progress};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+
+/// As often as a kubelet does.
+const BEAT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Default)]
 pub(crate) struct Joiner {
@@ -65,7 +71,7 @@ pub(crate) async fn join(
     provider_id: &str,
     labels: &BTreeMap<String, String>,
 ) -> Result<(), kube::Error> {
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
+    let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels},
         "spec": {
@@ -90,7 +96,27 @@ pub(crate) async fn join(
     nodes
         .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
         .await?;
+    tokio::spawn(beat(client, name.to_owned()));
     Ok(())
+}
+
+/// Renews the Lease of a Node for as long as the Node is there: one whose kubelet is silent for long is not Ready any more, and on
+/// a busy machine a story may last longer than that.
+async fn beat(client: Client, name: String) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let mut turns = tokio::time::interval(BEAT);
+    while !matches!(nodes.get_opt(&name).await, Ok(None)) {
+        turns.tick().await;
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
+        });
+        let apply = PatchParams::apply("joiner").force();
+        // What fails once is done again at the next turn.
+        drop(leases.patch(&name, &apply, &Patch::Apply(&lease)).await);
+    }
 }
 
 impl Bootstrapper for Joiner {
