@@ -158,7 +158,13 @@ impl Fleet {
         let object = json!({"metadata": {"name": name}, "spec": {"template": {"spec": spec}}});
         self.make(INFRA, "v1alpha1", &template, object).await?;
         let api = self.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
-        let patch = json!({"spec": {"template": {"spec": {"infrastructureRef": {"name": name}}}}});
+        // The old machine goes first: otherwise core waits until it believes the new Node, which with the clusters of many tests can
+        // take it minutes.
+        let rolling = json!({"maxSurge": 0, "maxUnavailable": 1});
+        let patch = json!({"spec": {
+            "rollout": {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}},
+            "template": {"spec": {"infrastructureRef": {"name": name}}},
+        }});
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
             .await?;
         Ok(())
