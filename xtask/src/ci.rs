@@ -90,6 +90,8 @@ const TESTS: &[Step] = &[
             "cni-plugins",
             "busybox",
             "zsh",
+            "local-path-provisioner",
+            "xfsprogs-tree",
         ],
     },
     Step {
