@@ -1,7 +1,8 @@
 //! Free ports that stay the same between runs.
 //!
 //! A kubeconfig somebody has open should still work after `down` and `up`, so ports are remembered in `ports.json` and
-//! kept as long as they are free. One that was taken meanwhile is replaced alone.
+//! kept as long as they are free. One that was taken meanwhile is replaced alone. A process that was killed gives up its port
+//! only when its last thread has ended, which may be after its parent heard of it; so a remembered port is waited for.
 //!
 //! Candidates come from 20000 to 29999: below the range from which Linux and macOS take the local ports of outgoing
 //! connections (so nobody grabs a port by accident between our test and the child's bind), and below the NodePorts.
@@ -10,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
@@ -19,6 +21,9 @@ const FILE: &str = "ports.json";
 const FIRST: u16 = 20_000;
 const COUNT: u64 = 10_000;
 const ATTEMPTS: u32 = 200;
+/// How long a process that was killed may hold on to its ports: for all of them together.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_STEP: Duration = Duration::from_millis(20);
 
 /// Why no ports could be chosen.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +57,14 @@ impl Ports {
     pub fn pick(dir: &Path, address: Ipv4Addr, names: &[&str]) -> Result<Self, Error> {
         let path = dir.join(FILE);
         let remembered = recall(&path)?;
-        let chosen = choose(dir, address, names, &remembered, |port| {
-            TcpListener::bind((address, port)).is_ok()
-        })?;
+        let is_free = |port| TcpListener::bind((address, port)).is_ok();
+        let deadline = Instant::now() + LINGER;
+        for port in names.iter().filter_map(|name| remembered.get(*name)) {
+            while !is_free(*port) && Instant::now() < deadline {
+                std::thread::sleep(LINGER_STEP);
+            }
+        }
+        let chosen = choose(dir, address, names, &remembered, is_free)?;
         let mut all = remembered.clone();
         all.extend(chosen.clone());
         if all != remembered {
@@ -155,6 +165,21 @@ mod tests {
         assert_ne!(second.port("a"), first.port("a"));
         assert_eq!(second.port("b"), first.port("b"));
         assert_eq!(Ports::pick(dir.path(), HOST, &["a", "b"]).unwrap(), second);
+    }
+
+    /// `up` right after `kill -9` found the port of the killed API server taken, moved, and left behind who knew the old one.
+    #[test]
+    fn a_port_that_is_about_to_be_given_up_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Ports::pick(dir.path(), HOST, &["a", "b"]).unwrap();
+        let dying = TcpListener::bind(first.socket("a")).unwrap();
+        let dies = std::thread::spawn(move || {
+            std::thread::sleep(LINGER_STEP * 3);
+            drop(dying);
+        });
+        let second = Ports::pick(dir.path(), HOST, &["a", "b"]).unwrap();
+        dies.join().unwrap();
+        assert_eq!(second, first);
     }
 
     #[test]
