@@ -12,9 +12,9 @@ use std::time::Duration;
 /// The first wait.
 pub const FIRST: Duration = Duration::from_secs(10);
 /// The longest wait.
-pub const LONGEST: Duration = Duration::from_secs(300);
+pub const LONGEST: Duration = Duration::from_mins(5);
 /// What ran, or was left alone, for longer than this begins anew.
-pub const FORGET: Duration = Duration::from_secs(600);
+pub const FORGET: Duration = Duration::from_mins(10);
 
 /// What is remembered of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -315,5 +315,5 @@ fn a_hook_that_took_too_long_leaves_the_container_two_seconds() {
         panic!("{plan:?}")
     };
     assert_eq!(stop.after_hook(Duration::from_secs(10)), Duration::from_secs(20));
-    assert_eq!(stop.after_hook(Duration::from_secs(60)), LEAST_GRACE);
+    assert_eq!(stop.after_hook(Duration::from_mins(1)), LEAST_GRACE);
 }

@@ -19,9 +19,9 @@ pub(super) fn statuses(pod: &Pod, facts: &PodFacts, now: Timestamp) -> (Vec<Cont
     for (kind, container) in spec::containers(pod) {
         let status = one(pod, kind, container, facts, count, now);
         if kind == Kind::Main {
-            mains.push(status)
+            mains.push(status);
         } else {
-            inits.push(status)
+            inits.push(status);
         }
     }
     (inits, mains)

@@ -28,15 +28,16 @@ pub fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Option<Valu
     let (old, new) = (read(old), read(Some(new)));
     let mut changed = Map::new();
     for field in FIELDS {
-        let (before, after) = (&old[field], &new[field]);
+        let of = |status: &'_ Value| status.get(field).cloned().unwrap_or_default();
+        let (before, after) = (of(&old), of(&new));
         if before == after {
             continue;
         }
         let value = match field {
-            "conditions" => changed_conditions(before, after),
+            "conditions" => changed_conditions(&before, &after),
             // These merge by address, so an old one would stay beside the new one.
-            "hostIPs" | "podIPs" => replaced(before, after),
-            _ => after.clone(),
+            "hostIPs" | "podIPs" => replaced(&before, &after),
+            _ => after,
         };
         changed.insert(field.to_owned(), value);
     }

@@ -187,7 +187,7 @@ fn an_empty_dir_has_its_limit() {
 fn a_sub_path_is_a_file_or_a_folder() {
     let tree = tree(&[("a/x", "1", 0o644), ("a/y", "2", 0o644), ("b", "3", 0o600)]);
     assert_eq!(
-        Vec::from_iter(tree.sub("a").unwrap().iter().map(|(path, _)| path)),
+        tree.sub("a").unwrap().iter().map(|(path, _)| path).collect::<Vec<_>>(),
         ["x", "y"]
     );
     assert_eq!(tree.sub("b").unwrap().get("").unwrap().mode, 0o600);
@@ -314,7 +314,7 @@ fn a_volume_that_grew_too_large_ends_its_pod() {
 
 fn mounted(mount: Value) -> Result<Vec<Mount>, BadMount> {
     let (mut pod, container) =
-        pod_of(json!({"name": "a", "volumeMounts": [mount], "env": [{"name": "N", "value": "sub"}]}));
+        pod_of(json!({"name": "a", "volumeMounts": Value::Array(vec![mount]), "env": [{"name": "N", "value": "sub"}]}));
     pod.spec.as_mut().unwrap().volumes = serde_json::from_value(json!([
         {"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {"name": "config"}},
     ]))
