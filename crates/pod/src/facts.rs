@@ -201,7 +201,7 @@ pub struct Stuck {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// When to try again.
+    /// When to try again; at most [`crate::backoff::LONGEST`] ahead.
     pub retry: Timestamp,
 }
 

@@ -385,6 +385,31 @@ fn a_container_that_was_called_off_ends_as_unknown_beside_one_that_ran() {
 }
 
 #[test]
+fn a_pod_that_was_ended_before_its_first_container_ran_says_so() {
+    let mut facts = facts();
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::ZERO, at(NOW)));
+    let last = status(&one(), &facts, at(NOW));
+    assert_eq!(
+        (phase(&last), state(&last, "a").terminated.as_ref().unwrap().exit_code),
+        ("Failed", 137)
+    );
+    let pod = pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]}));
+    let last = status(&pod, &facts, at(NOW));
+    assert!(state(&last, "i").terminated.is_some(), "its turn had come");
+    assert_eq!(
+        [waiting(&last, "j").0, waiting(&last, "a").0],
+        [reasons::INITIALIZING; 2]
+    );
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_known_any_more_does_not_go_back() {
+    let mut pod = one();
+    pod.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+    assert_eq!(phase(&status(&pod, &facts(), at(NOW))), "Running");
+}
+
+#[test]
 fn what_was_published_as_over_stays_so() {
     let (mut pod, mut facts) = (one(), facts());
     pod.status = serde_json::from_value(json!({"phase": "Failed", "reason": "Evicted", "message": "m"})).unwrap();
