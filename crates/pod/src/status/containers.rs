@@ -9,7 +9,7 @@ use crate::time::stored;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    Pod,
+    Pod, PodStatus,
 };
 
 /// Init containers and main ones, each in the order of the spec.
@@ -137,6 +137,34 @@ fn ended(exit: &Exit, count: usize) -> ContainerState {
         }),
         ..ContainerState::default()
     }
+}
+
+/// A VM keeps what it was started with. Where the spec has come to say something else, the status goes on to say what is
+/// true; returns the names of those containers.
+pub(super) fn keep_resources(
+    facts: &PodFacts,
+    old: &PodStatus,
+    inits: &mut [ContainerStatus],
+    mains: &mut [ContainerStatus],
+) -> Vec<String> {
+    let lists = [&old.init_container_statuses, &old.container_statuses];
+    let published: Vec<_> = lists.into_iter().flatten().flatten().collect();
+    let mut outgrown = Vec::new();
+    for status in inits.iter_mut().chain(mains) {
+        let before = published.iter().find(|before| before.name == status.name);
+        let same = before.filter(|before| {
+            facts.container(&status.name).state.is_live() && before.restart_count == status.restart_count
+        });
+        let Some(given) = same.and_then(|before| before.resources.clone()) else {
+            continue;
+        };
+        if status.resources.as_ref() != Some(&given) {
+            outgrown.push(status.name.clone());
+            status.allocated_resources.clone_from(&given.requests);
+            status.resources = Some(given);
+        }
+    }
+    outgrown
 }
 
 /// A Pod that was ended has no containers that wait: those whose turn had come and that never came to run are failures. The

@@ -60,7 +60,12 @@ fn changed_conditions(before: &Value, after: &Value) -> Value {
         }
         condition
     });
-    complete.collect()
+    let kind = |condition: &Value| condition.get("type").cloned();
+    let gone = before
+        .iter()
+        .filter(|old| !after.iter().any(|new| kind(new) == kind(old)));
+    let removed = gone.map(|old| json!({"type": kind(old), "$patch": "delete"}));
+    complete.chain(removed).collect()
 }
 
 fn replaced(before: &Value, after: &Value) -> Value {
@@ -108,6 +113,24 @@ mod tests {
             "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
         }});
         assert_eq!(patch("u", Some(&old), &new), Some(expected));
+    }
+
+    #[test]
+    fn a_condition_that_is_gone_is_taken_off() {
+        let old = status(json!({"conditions": [{"type": "PodResizePending", "status": "True"}]}));
+        let sent = patch(
+            "u",
+            Some(&old),
+            &PodStatus {
+                conditions: Some(Vec::new()),
+                ..PodStatus::default()
+            },
+        )
+        .unwrap();
+        assert_eq!(
+            sent["status"]["conditions"],
+            json!([{"type": "PodResizePending", "$patch": "delete"}])
+        );
     }
 
     #[test]

@@ -403,6 +403,42 @@ fn a_pod_that_was_ended_before_its_first_container_ran_says_so() {
 }
 
 #[test]
+fn a_vm_that_runs_keeps_its_size_and_says_so() {
+    let of = |cpu: &str| pod(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    let mut pod = of("2");
+    let first = status(&pod, &facts, at(NOW));
+    pod = Pod {
+        status: Some(first),
+        ..of("4")
+    };
+    let second = status(&pod, &facts, at(NOW));
+    let given = second.container_statuses.as_ref().unwrap()[0]
+        .allocated_resources
+        .clone()
+        .unwrap();
+    assert_eq!(given["cpu"].0, "2");
+    assert_eq!(told(&second, "PodResizePending").1, "Infeasible");
+    pod.status = Some(second);
+    exited(&mut facts, "a", 1);
+    facts.container_mut("a").begun(at(NOW));
+    let third = status(&pod, &facts, at(NOW));
+    let given = third.container_statuses.as_ref().unwrap()[0]
+        .allocated_resources
+        .clone()
+        .unwrap();
+    assert_eq!(given["cpu"].0, "4", "the next VM has the new size");
+    assert!(
+        third
+            .conditions
+            .iter()
+            .flatten()
+            .all(|condition| condition.type_ != "PodResizePending")
+    );
+}
+
+#[test]
 fn a_pod_of_which_nothing_is_known_any_more_does_not_go_back() {
     let mut pod = one();
     pod.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();

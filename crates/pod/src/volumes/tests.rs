@@ -4,6 +4,7 @@ use crate::facts::Why;
 use crate::objects::{Context, Objects, Token, TokenKey};
 use crate::testing::{at, pod, pod_of};
 use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
 use russet_telemetry::Secret;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -286,6 +287,39 @@ fn what_a_killed_agent_left_is_cleared_away() {
     );
     assert_eq!(read(&path, "a"), "2");
     assert_eq!(listing(&path), ["..200.1", "..data", "a"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever was there before, a folder shows the files of the last write and no others.
+    #[test]
+    fn a_folder_shows_what_was_written_last(
+        writes in prop::collection::vec(
+            prop::collection::btree_map("[abc]", ("[a-z]{0,3}", prop_oneof![Just(0o600_u32), Just(0o644)], any::<bool>()), 0..4),
+            1..5,
+        ),
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pod/v");
+        let folder = Folder::open(&path).unwrap();
+        for (second, files) in (0..).zip(&writes) {
+            // The same name is a file in one write and a folder in the next.
+            let named: Vec<_> = files
+                .iter()
+                .map(|(name, (text, mode, deep))| (if *deep { format!("{name}/x") } else { name.clone() }, text, *mode))
+                .collect();
+            let entries: Vec<_> = named.iter().map(|(name, text, mode)| (name.as_str(), text.as_str(), *mode)).collect();
+            folder.write(&tree(&entries), at(second)).unwrap();
+            for (name, text, mode) in &entries {
+                prop_assert_eq!(&read(&path, name), text);
+                let found = fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+                prop_assert_eq!(found, *mode);
+            }
+            let names: Vec<_> = listing(&path).into_iter().filter(|name| !name.starts_with("..")).collect();
+            prop_assert_eq!(names, files.keys().cloned().collect::<Vec<_>>());
+        }
+    }
 }
 
 #[test]
