@@ -134,9 +134,11 @@ fn every_probe_has_its_own_time_whatever_the_clock_does() {
     assert_eq!(all(&probes, 3600)[0], (Kind::Liveness, 3605));
     assert_eq!(
         all(&probes, 10)[0],
-        (Kind::Liveness, 15),
+        (Kind::Liveness, 10),
         "the clock went back by an hour"
     );
+    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 10));
+    assert_eq!(all(&probes, 10)[0], (Kind::Liveness, 15));
 }
 
 #[test]
