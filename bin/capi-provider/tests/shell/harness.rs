@@ -68,6 +68,8 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["pods"], &["list"]),
+        rule("", &["persistentvolumes"], &["list", "delete"]),
+        rule("", &["persistentvolumeclaims"], &["get", "delete"]),
         rule(
             "certificates.k8s.io",
             &["certificatesigningrequests"],
@@ -143,6 +145,7 @@ pub(crate) fn flags(sandbox: &Sandbox<'_>, who: &Granted) -> Vec<String> {
         "--linux-inspect-after=2s".to_owned(),
         "--linux-install-grace=10s".to_owned(),
         "--linux-join-deadline=20s".to_owned(),
+        "--linux-local-storage-class=scw-local-nvme".to_owned(),
     ]
     .to_vec()
 }

@@ -100,7 +100,7 @@ pub(crate) struct Trial<K> {
     pub(crate) fleet: Fleet,
     client: Client,
     provider: Provider,
-    _boots: Boots,
+    boots: Option<Boots>,
     kind: PhantomData<K>,
 }
 
@@ -124,7 +124,7 @@ impl<K: LinuxKind> Trial<K> {
             fleet,
             client,
             provider,
-            _boots: boots,
+            boots: Some(boots),
             kind: PhantomData,
         })
     }
@@ -149,6 +149,12 @@ impl<K: LinuxKind> Trial<K> {
         };
         let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
         Ok(found.remove(0))
+    }
+
+    /// From now on nothing boots or joins.
+    pub(crate) fn without_boots(mut self) -> Self {
+        self.boots = None;
+        self
     }
 
     pub(crate) async fn serves(&self) -> Result<K> {
