@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayInstanceMachine as Instance;
@@ -11,7 +12,7 @@ use russet_e2e::wait::{self, Look, PATIENCE};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::support::{Trial, until};
+use super::support::{Trial, sim, until};
 
 const OURS: &str = "scw-local-nvme";
 
@@ -214,5 +215,49 @@ async fn a_node_of_the_same_name_keeps_its_volumes() -> Result<()> {
         .patch(&name, &patch, &finalizers(&[]))
         .await
         .context("let it go")?;
+    trial.leaves().await
+}
+
+/// A provider that was upgraded without its chart says what it lacks, and goes on once it has it. The server is not paid for meanwhile.
+#[tokio::test]
+async fn without_the_right_to_delete_volumes_a_machine_says_so_and_waits() -> Result<()> {
+    let missing = ["persistentvolumes"];
+    let trial: Trial<Instance> = Trial::may(sim().await?, "disk-rights", json!({}), &[], &missing).await?;
+    let name = trial.serves().await?.name_any();
+    let shelf = Shelf::of(&trial);
+    shelf.bind("lost", OURS, &[&name]).await?;
+    trial.fleet.scale(0).await?;
+    let events: Api<Event> = Api::namespaced(shelf.client.clone(), &shelf.namespace);
+    let failed = ListParams::default().fields(&format!("reason=DeleteFailed,involvedObject.name={name}"));
+    let said = wait::until("the machine to say what is missing", PATIENCE, || async {
+        let told = events.list(&failed).await?.items;
+        let said = told.into_iter().find_map(|event| event.message);
+        Ok(said.map_or_else(|| Look::not_yet("nothing was said"), Look::Done))
+    })
+    .await?;
+    assert!(
+        said.contains("forbidden")
+            && said.contains("persistentvolumes")
+            && said.contains("--linux-local-storage-class"),
+        "{said}"
+    );
+    trial.owns_nothing();
+    shelf.is_kept("lost").await?;
+
+    let namespace = &shelf.namespace;
+    let role: ClusterRole = serde_json::from_value(json!({
+        "metadata": {"name": namespace},
+        "rules": [{"apiGroups": [""], "resources": missing, "verbs": ["list", "delete"]}],
+    }))?;
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace},
+        "subjects": [{"kind": "ServiceAccount", "name": "capi-provider", "namespace": namespace}],
+    }))?;
+    let post = PostParams::default();
+    Api::all(shelf.client.clone()).create(&post, &role).await?;
+    Api::all(shelf.client.clone()).create(&post, &binding).await?;
+    gone(&shelf.claims(), "lost").await?;
+    gone(&shelf.volumes(), &shelf.volume("lost")).await?;
     trial.leaves().await
 }

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::fleet::Fleet;
-use crate::harness::{Provider, cluster, identity, scaleway};
+use crate::harness::{Provider, cluster, identity_without, scaleway};
 use crate::joiner::{Joiner, join};
 
 /// An emulator in which nothing takes long.
@@ -113,8 +113,13 @@ impl<K: LinuxKind> Trial<K> {
     }
 
     pub(crate) async fn of(sim: Sim, name: &str, spec: Value, flags: &[&str]) -> Result<Self> {
+        Self::may(sim, name, spec, flags, &[]).await
+    }
+
+    /// With a provider that may do nothing about these resources.
+    pub(crate) async fn may(sim: Sim, name: &str, spec: Value, flags: &[&str], not: &[&str]) -> Result<Self> {
         let sandbox = cluster().await?.sandbox(name).await?;
-        let who = identity(&sandbox).await?;
+        let who = identity_without(&sandbox, not).await?;
         let client = sandbox.client().await?;
         let boots = Boots::of(sim.handle(), client.clone());
         let provider = provider(&sandbox, &who, &sim, None, flags).await?;
