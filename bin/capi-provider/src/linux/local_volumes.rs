@@ -76,8 +76,8 @@ impl LocalVolumes {
             if delete(&volumes, volume, "delete a PersistentVolume").await? {
                 let name = volume.name_any();
                 info!(volume = name, node, "deleted a volume whose disk is gone");
-                let note = format!("the volume was on the disk of Node {node}, whose server is gone");
-                self.tell(&volume.object_ref(&()), note).await;
+                let why = format!("the volume was on the disk of Node {node}, whose server is gone");
+                self.tell(&volume.object_ref(&()), why).await;
             }
         }
         Ok(Forgotten::All)
@@ -104,21 +104,21 @@ impl LocalVolumes {
         }
         if delete(&claims, &claim, "delete a PersistentVolumeClaim").await? {
             info!(claim = name, namespace, node, "deleted a claim whose volume is gone");
-            let note = format!(
+            let why = format!(
                 "the volume {} was on the disk of Node {node}, whose server is gone; the claim is deleted, so that a new one can be \
                  bound elsewhere",
                 volume.name_any()
             );
-            self.tell(&claim.object_ref(&()), note).await;
+            self.tell(&claim.object_ref(&()), why).await;
         }
         Ok(())
     }
 
-    async fn tell(&self, about: &ObjectReference, note: String) {
+    async fn tell(&self, about: &ObjectReference, why: String) {
         let event = Event {
             type_: EventType::Warning,
             reason: LOCAL_VOLUME_LOST.to_owned(),
-            note: Some(note),
+            note: Some(why),
             action: "Delete".to_owned(),
             secondary: None,
         };
