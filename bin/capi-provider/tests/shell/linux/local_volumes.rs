@@ -126,14 +126,14 @@ async fn claims_and_volumes_on_the_disk_of_a_server_go_with_it_and_no_others() -
     let node = trial.serves().await?.name_any();
     let shelf = Shelf::of(&trial);
     let another = format!("{node}-2");
-    let here: &[&str] = &[&node];
+    let (here, there, anywhere): (&[&str], &[&str], &[&str]) = (&[&node], &[&another], &[&node, &another]);
     futures::try_join!(
         shelf.bind("lost", OURS, here),
         shelf.bind("held", OURS, here),
         shelf.bind("anew", OURS, here),
         shelf.bind("other-class", "scw-bssd", here),
-        shelf.bind("elsewhere", OURS, &[&another]),
-        shelf.bind("both", OURS, &[&node, &another]),
+        shelf.bind("elsewhere", OURS, there),
+        shelf.bind("both", OURS, anywhere),
     )?;
     // Its claim is gone, as after a crash half-way, and another has its name.
     shelf.claims().delete("anew", &DeleteParams::default()).await?;
