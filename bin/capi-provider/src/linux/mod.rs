@@ -16,6 +16,7 @@ pub mod decide;
 pub mod hosts;
 pub mod journal;
 pub mod kind;
+mod local_volumes;
 pub mod machine;
 pub mod metrics;
 pub mod plan;

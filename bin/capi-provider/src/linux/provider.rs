@@ -75,6 +75,7 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency: settings.concurrency,
+            local_class: linux.local_class.clone(),
         }
     };
     let (instance, metal) = (parts(instance), parts(metal));

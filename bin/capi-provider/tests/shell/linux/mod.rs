@@ -5,6 +5,7 @@ mod instances;
 #[expect(dead_code, reason = "its own tests look at more of it")]
 #[path = "../../../../../crates/bootstrap/tests/it/linux_box.rs"]
 mod linux_box;
+mod local_volumes;
 mod metals;
 mod over_ssh;
 mod refusals;
