@@ -13,7 +13,6 @@ use tracing::info;
 use super::look::Sights;
 use super::status::Draft;
 use super::view::UP;
-use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::claims_store::Taken;
 use crate::linux::call::Call;
@@ -69,6 +68,9 @@ impl Context {
             Action::MarkJoined => self.mark_joined(object, machine).await?,
             Action::ForgetServer => {
                 self.parts.pool.forget(&machine.holder.uid);
+                let worked_on = machine.journal.as_ref().and_then(Journal::server);
+                let servers = [machine.server.as_ref(), worked_on].into_iter().flatten();
+                self.parts.zones.sightings().forget(&machine.holder.uid, servers);
                 self.secrets.delete(object).await?;
                 let mut draft = Draft::start(object);
                 draft.forget_server();
@@ -98,13 +100,13 @@ impl Context {
     }
 
     async fn write_journal<K: LinuxKind>(&self, object: &K, journal: Option<&Journal>) -> Result<Outcome, Error> {
-        if journal.is_some() && !is_move_blocked(object) {
-            self.block_move(object).await?;
-            return Ok(NOW);
-        }
-        let mut draft = Draft::start(object);
+        let held = match journal {
+            Some(_) => self.hold_move(object).await?,
+            None => object.clone(),
+        };
+        let mut draft = Draft::start(&held);
         draft.journal(journal);
-        self.write_draft(object, draft).await?;
+        self.write_draft(&held, draft).await?;
         Ok(Outcome::After(Duration::from_secs(1)))
     }
 

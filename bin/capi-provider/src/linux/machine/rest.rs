@@ -17,7 +17,7 @@ use super::{Context, Error};
 use crate::journal::Unreadable;
 use crate::linux::decide::Machine;
 use crate::linux::kind::{LinuxKind, Status};
-use crate::linux::situation::Situation;
+use crate::linux::situation::{Pace, Situation};
 use crate::machine::reconcile::NOW;
 use crate::situation::{Report, Retry};
 use crate::surroundings::key;
@@ -60,6 +60,7 @@ impl Context {
                 return Ok(retry);
             }
             Situation::NoAdoptableServer { .. } => self.parts.zones.wait(&machine.zone, &key(object)),
+            situation if situation.pace() == Pace::Quick => self.parts.zones.hurry(&machine.zone),
             _ => {}
         }
         if machine.journal.is_none() && is_move_blocked(object) && machine.progress.joined {
@@ -144,6 +145,7 @@ impl Context {
         let key = key(object);
         self.memory.forget(&uid);
         self.parts.pool.forget(&uid);
+        self.parts.zones.sightings().forget(&uid, []);
         self.parts.registry.forget(&key);
         self.parts.metrics.forget(K::PRODUCT, &key);
     }
