@@ -1,6 +1,7 @@
 //! The servers at Scaleway: what is read and what is sent, for both products.
 
 mod catalog;
+mod install;
 mod model;
 mod partitions;
 mod send;

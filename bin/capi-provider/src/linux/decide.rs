@@ -403,13 +403,10 @@ fn look<'a>(server: &ServerId, seen: &Seen<'a>) -> Result<Option<&'a Server>, De
 }
 
 /// The server as the shared poll shows it, if that is no older than what takes seconds. It is good for waiting, not for calls.
-fn listed<'a>(server: &ServerId, seen: &Seen<'a>) -> Result<Option<&'a Server>, Decision> {
-    let Some(inventory) = seen.inventory else {
-        return Err(Decision::Look(Need::Inventory));
-    };
-    let holds = |at: Timestamp| due(at, seen.rules.list_holds, seen.now).is_err();
-    let server = inventory.get(server).filter(|_| inventory.at.is_some_and(holds));
-    Ok(server)
+fn listed<'a>(server: &ServerId, seen: &Seen<'a>) -> Option<&'a Server> {
+    let inventory = seen.inventory?;
+    let holds = due(inventory.at?, seen.rules.list_holds, seen.now).is_err();
+    inventory.get(server).filter(|_| holds)
 }
 
 /// Whether a call was made so short a time ago that a server need not show it yet.

@@ -68,9 +68,7 @@ impl Sightings {
     #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
     pub fn server(&self, id: &ServerId, now: Instant) -> Option<Option<Server>> {
         let (at, server) = self.servers.get(id)?.server.as_ref()?;
-        // An id is never given to another server.
-        let holds = server.is_none() || now.duration_since(*at) < self.kept_for;
-        holds.then(|| server.clone())
+        (now.duration_since(*at) < self.kept_for).then(|| server.clone())
     }
 
     /// Whether a list that began then shows our last call about a server, and is not too old to be taken for a look.
@@ -168,12 +166,15 @@ impl Sightings {
         }
     }
 
-    /// A machine is gone.
-    pub fn forget<'a>(&mut self, uid: &str, servers: impl IntoIterator<Item = &'a ServerId>) {
+    /// A machine is gone. Its server stays known for a while, so that a list from before does not bring it back.
+    pub fn forget(&mut self, uid: &str, now: Instant) {
         self.machines.remove(uid);
-        for id in servers {
-            self.servers.remove(id);
-        }
+        let recent = |at: Option<Instant>| at.is_some_and(|at| now.duration_since(at) < ATTACHED_FOR);
+        self.servers.retain(|_, sighting| {
+            let attached = sighting.attachments.as_ref().map(|(at, _)| *at);
+            let seen = sighting.server.as_ref().map(|(at, _)| *at);
+            recent(sighting.called) || recent(seen) || recent(attached)
+        });
     }
 }
 
@@ -297,13 +298,25 @@ mod tests {
         assert!(!seen.is_unaddressed(&id(), start + KEPT_FOR));
     }
 
+    /// An API that lags may say so of a server that it just made.
     #[tokio::test]
-    async fn a_server_that_is_gone_stays_gone() {
+    async fn that_a_server_does_not_exist_is_looked_at_again_too() {
         let mut seen = Sightings::new(KEPT_FOR);
         let start = Instant::now();
         seen.saw(&id(), start, None);
-        assert_eq!(seen.server(&id(), start + SECOND * 60), Some(None));
-        seen.forget("u", [&id()]);
-        assert_eq!(seen.server(&id(), start), None);
+        assert_eq!(seen.server(&id(), start + SECOND), Some(None));
+        assert_eq!(seen.server(&id(), start + KEPT_FOR), None);
+    }
+
+    /// It was forgotten with its machine's record, a list that was a second old still had it, and it was deleted a second time.
+    #[tokio::test]
+    async fn a_list_from_before_a_server_was_deleted_does_not_bring_it_back() {
+        let mut seen = Sightings::new(KEPT_FOR);
+        let start = Instant::now();
+        seen.called("u", Some(&id()), start + SECOND);
+        seen.forget("u", start + SECOND);
+        assert!(!seen.believes_list(&id(), start, start + SECOND));
+        seen.forget("u", start + SECOND + ATTACHED_FOR);
+        assert!(seen.servers.is_empty(), "nothing is kept for ever");
     }
 }

@@ -254,3 +254,25 @@ impl Zones {
         self.0.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_zone_is_listed_more_often_while_somebody_waits_in_it_for_seconds_and_no_longer() {
+        let now = Instant::now();
+        let mut times = Times::default();
+        assert_eq!(times.early(now), None, "nobody waits");
+        times.hurried_until = Some(now + HURRY_FOR);
+        assert_eq!(times.early(now), Some(now), "it was never listed");
+        times.tried = Some(now);
+        assert_eq!(times.early(now), Some(now + HURRIED));
+        let later = now + HURRIED;
+        times.tried = Some(later);
+        assert_eq!(times.early(later), None, "by then nobody may wait any more");
+        times.hurried_until = Some(later + HURRY_FOR);
+        assert_eq!(times.early(later), Some(later + HURRIED), "somebody said so again");
+        assert_eq!(times.early(later + HURRY_FOR), None);
+    }
+}

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
-use russet_scaleway::baremetal::{self, Install, OrderMetal, Schema, UpdateMetal};
+use russet_scaleway::baremetal::{self, OrderMetal, UpdateMetal};
 use russet_scaleway::error::EffectKnown;
 use russet_scaleway::instance::{Action, CLOUD_INIT, CreateInstance, RootVolume, VolumeType};
 use russet_scaleway::{Error, Kind, SshKeyId};
 use russet_telemetry::Secret;
 use tracing::warn;
 
-use super::partitions::plan;
-use super::{Cloud, Offered, keep, kept_for, model};
+use super::{Cloud, Offered, model};
 use crate::linux::call::Call;
 use crate::linux::plan::Answer;
 use crate::linux::server::{
@@ -20,9 +19,6 @@ use crate::linux::server::{
 };
 use crate::linux::situation::retry_after;
 use crate::linux::wanted::{Network, Wanted};
-
-/// How the disks of an offer are divided changes with its operating system, whose id changes then.
-const DIVIDED_FOR: Duration = Duration::from_hours(1);
 
 /// What a call says besides what it is.
 #[derive(Clone, Debug)]
@@ -87,7 +83,7 @@ impl From<Answer> for Sent {
 }
 
 /// Why there is nothing to send.
-enum Trouble {
+pub(super) enum Trouble {
     Api(Error),
     /// One word and a sentence.
     Ours(&'static str, String),
@@ -357,79 +353,6 @@ impl Cloud {
             return Err(Trouble::Ours("PrivateNetworkPending", why.to_owned()));
         };
         Ok(self.client().add_metal_option(zone, id, &option).await?)
-    }
-
-    /// What is installed, on a server that is new or that is wiped. A wiped one gets what it had if the spec cannot be followed.
-    async fn installation(
-        &self,
-        zone: &Zone,
-        id: &ServerId,
-        payload: &Payload,
-        again: bool,
-    ) -> Result<Install, Trouble> {
-        let before = if again {
-            let server = self.client().metal_server(zone, id).await?;
-            let install = server.install.as_ref().map(|install| install.os_id.clone());
-            install.map(|os| (os, server.offer_id))
-        } else {
-            None
-        };
-        let offered = match &payload.wanted {
-            Some(wanted) => Some(self.offered(zone, wanted).await?),
-            None => None,
-        };
-        let (os, offer, divides) = match (before, offered) {
-            (
-                before,
-                Some(Offered::Metal {
-                    os, offer, partitions, ..
-                }),
-            ) => (before.map_or(os, |(had, _)| had), offer, partitions),
-            (Some((os, offer)), _) => (os, offer, false),
-            (None, _) => {
-                let why = "its operating system is not offered any more; name another in a new template";
-                return Err(Trouble::Ours("ImageUnavailable", why.to_owned()));
-            }
-        };
-        let partitions = if self.0.local_data && divides {
-            self.partitions(zone, &offer, &os).await?
-        } else {
-            None
-        };
-        Ok(Install {
-            os,
-            hostname: payload.name.clone(),
-            ssh_keys: payload.keys.clone(),
-            login: None,
-            partitions,
-        })
-    }
-
-    async fn partitions(
-        &self,
-        zone: &Zone,
-        offer: &russet_scaleway::OfferId,
-        os: &russet_scaleway::OsId,
-    ) -> Result<Option<Schema>, Trouble> {
-        let client = self.client();
-        let key = (zone.clone(), offer.clone(), os.clone());
-        if let Some(schema) = kept_for(&self.0.schemas, &key, |_| DIVIDED_FOR) {
-            return Ok(Some(schema));
-        }
-        let default = client.default_metal_partitions(zone, offer, os).await?;
-        match plan(&default) {
-            Ok(schema) => {
-                client.validate_metal_partitions(zone, offer, os, &schema).await?;
-                keep(&self.0.schemas, key, schema.clone());
-                Ok(Some(schema))
-            }
-            Err(why) => {
-                let why = format!(
-                    "the disks of this offer cannot be divided for the cache: {why}; choose another offer, or set --linux-local-data=false"
-                );
-                Err(Trouble::Ours("InstallFailed", why))
-            }
-        }
     }
 }
 

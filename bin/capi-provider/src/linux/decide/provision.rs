@@ -196,7 +196,7 @@ fn find<'a>(machine: &Machine, id: &ServerId, seen: &Seen<'a>) -> Result<&'a Ser
     };
     let known = match inventory.get(id).filter(|server| ours(server)) {
         Some(server) if waits_for_long(machine, server) => Some(server),
-        _ => listed(id, seen)?.filter(|server| ours(server) && waits_shortly(machine, server, seen)),
+        _ => listed(id, seen).filter(|server| ours(server) && waits_shortly(machine, server, seen)),
     };
     known.ok_or_else(|| Decision::Look(Need::Server(id.clone())))
 }

@@ -92,16 +92,12 @@ fn go_on(machine: &Machine, journal: &Journal, release: &Release, seen: &Seen<'_
             return Decision::Rest(Situation::Wiping);
         }
     }
-    if release.how == How::Delete && seen.server.is_none() {
-        match listed(&release.server, seen) {
-            Err(look) => return look,
-            Ok(Some(server)) => {
-                if let Some(situation) = on_its_way(machine, server, seen) {
-                    return Decision::Rest(situation);
-                }
-            }
-            Ok(None) => {}
-        }
+    if release.how == How::Delete
+        && seen.server.is_none()
+        && let Some(server) = listed(&release.server, seen)
+        && let Some(situation) = on_its_way(machine, server, seen)
+    {
+        return Decision::Rest(situation);
     }
     let server = match look(&release.server, seen) {
         Err(look) => return look,

@@ -68,9 +68,6 @@ impl Context {
             Action::MarkJoined => self.mark_joined(object, machine).await?,
             Action::ForgetServer => {
                 self.parts.pool.forget(&machine.holder.uid);
-                let worked_on = machine.journal.as_ref().and_then(Journal::server);
-                let servers = [machine.server.as_ref(), worked_on].into_iter().flatten();
-                self.parts.zones.sightings().forget(&machine.holder.uid, servers);
                 self.secrets.delete(object).await?;
                 let mut draft = Draft::start(object);
                 draft.forget_server();

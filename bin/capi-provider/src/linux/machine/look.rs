@@ -25,7 +25,6 @@ const POLL_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Sights {
     pub(super) claims: Option<Claims>,
-    pub(super) inventory: bool,
     pub(super) mine: Option<Vec<Server>>,
     pub(super) server: Option<(ServerId, Option<Box<Server>>)>,
     pub(super) attachments: Option<Vec<Attachment>>,
@@ -72,7 +71,6 @@ impl Context {
                         None => Looked::Wait(Outcome::After(POLL_PATIENCE)),
                     });
                 }
-                sights.inventory = true;
                 Ok(())
             }
             Need::ConfigHash => return self.look_at_hash(object, machine, sights).await,

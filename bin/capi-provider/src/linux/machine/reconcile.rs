@@ -91,7 +91,7 @@ impl Context {
                     project: self.parts.cloud.client().project(),
                     claims,
                     claims_are_live: live,
-                    inventory: sights.inventory.then(|| zone.inventory()).flatten(),
+                    inventory: zone.inventory(),
                     mine: sights.mine.as_deref(),
                     server: sights.server.as_ref(),
                     attachments: sights.attachments.as_deref(),

@@ -8,6 +8,7 @@ use kube::runtime::events::{Event, EventType};
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
 use russet_api::machine::Phase;
 use russet_controller::Outcome;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::act::node_ready;
@@ -145,7 +146,7 @@ impl Context {
         let key = key(object);
         self.memory.forget(&uid);
         self.parts.pool.forget(&uid);
-        self.parts.zones.sightings().forget(&uid, []);
+        self.parts.zones.sightings().forget(&uid, Instant::now());
         self.parts.registry.forget(&key);
         self.parts.metrics.forget(K::PRODUCT, &key);
     }

@@ -185,7 +185,7 @@ impl Replica {
                 lagging
             },
             claims_are_live: false,
-            inventory: None,
+            inventory: Some(world.inventory()),
             mine: None,
             server: None,
             attachments: None,
