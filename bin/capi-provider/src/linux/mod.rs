@@ -24,6 +24,7 @@ pub(crate) mod provider;
 pub mod report;
 pub mod script;
 pub mod server;
+pub mod sightings;
 pub mod situation;
 pub mod spend;
 pub mod wanted;

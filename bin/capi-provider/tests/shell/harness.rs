@@ -198,8 +198,12 @@ impl Provider {
         linux_hosts: Option<Arc<dyn Hosts>>,
         extra: &[&str],
     ) -> Result<Self> {
+        // What a test says itself counts.
+        let name = |flag: &str| flag.split('=').next().map(ToOwned::to_owned);
+        let said = |flag: &String| extra.iter().any(|other| name(other) == name(flag));
+        let usual = flags(sandbox, who).into_iter().filter(|flag| !said(flag));
         let args = std::iter::once("capi-provider".to_owned())
-            .chain(flags(sandbox, who))
+            .chain(usual)
             .chain(std::iter::once("--leader-elect=false".to_owned()))
             .chain(extra.iter().map(|&flag| flag.to_owned()));
         let cli = Cli::try_parse_from(args)?;

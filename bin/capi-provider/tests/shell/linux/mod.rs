@@ -1,5 +1,6 @@
 //! Linux machines on a real apiserver, with real Cluster API core, identities and keys, and the emulator.
 
+mod calls;
 mod instances;
 // The same scratch root that the script itself is tested in.
 #[expect(dead_code, reason = "its own tests look at more of it")]
