@@ -14,7 +14,6 @@ use russet_controller::Outcome;
 use russet_scaleway::apple_silicon::Password;
 use tracing::info;
 
-use super::bootstrapping::facts;
 use super::look::Sights;
 use super::reconcile::NOW;
 use super::status::Draft;
@@ -103,6 +102,10 @@ impl Context {
             return Ok(Kept::Done(outcome));
         }
         if let Seat::Running(_) = seat {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
+        // Without it nobody can say what the host should have, nor could it join.
+        if self.learn().await.is_err() {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
         if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
@@ -210,7 +213,7 @@ impl Context {
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
             work: self.memory.work(&uid),
         };
-        let desired = self.parts.bootstrapper.desired(&self::facts(mac));
+        let desired = self.parts.bootstrapper.desired(&self.facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
     }
 
