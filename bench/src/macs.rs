@@ -13,6 +13,7 @@ mod round;
 mod threads;
 mod world;
 
+use crate::fleet::table::Head;
 use crate::fleet::{command, head, load, say};
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -82,7 +83,10 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let drift = drift::measure(provider.bootstrapper(), options.hosts);
     provider.end();
     let report = Report {
-        head: head(options.command(), before),
+        head: Head {
+            versions: vec![("capi-provider".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+            ..head(options.command(), before)
+        },
         at_once: options.at_once,
         files,
         read_again: unread - files,

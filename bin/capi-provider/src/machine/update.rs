@@ -27,8 +27,6 @@ use crate::surroundings::key;
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// Steps that had to wait are tried again this often.
-const HELD_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a look at a host that serves ended.
 pub(super) enum Kept {
@@ -146,7 +144,7 @@ impl Context {
             return Ok(Kept::Same(Some(again)));
         }
         let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
-        let held = waits(mac).then_some(HELD_AGAIN);
+        let held = waits(mac).then_some(self.parts.rules.held_again);
         Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
 
@@ -259,7 +257,7 @@ impl Context {
 
     /// Goes on with steps that had to wait, such as a program that is not exchanged under a virtual machine.
     fn finish(&self, mac: &Mac, machine: &Machine) -> bool {
-        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, HELD_AGAIN) {
+        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, self.parts.rules.held_again) {
             return false;
         }
         info!("steps of the host had to wait; they are tried again");
