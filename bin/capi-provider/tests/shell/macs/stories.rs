@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use russet_api::machine::StepState;
 use russet_e2e::wait::{self, Look, PATIENCE};
