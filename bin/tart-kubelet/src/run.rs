@@ -1,5 +1,6 @@
 //! The agent as a whole: find out who the host is, be its Node, answer those who ask how that goes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -36,17 +37,21 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
             Arc::clone(&pulse),
         ));
     }
-    let kubeconfig = tokio::fs::read_to_string(&config.kubeconfig).await.with_context(|| {
-        format!(
-            "failed to read {}; it is what the Node joins with, see --kubeconfig",
-            config.kubeconfig.display()
-        )
-    })?;
-    let connection = russet_node::connection(&Secret::new(kubeconfig)).await?;
+    let kubeconfig = read(&config.kubeconfig, "it is what the Node joins with, see --kubeconfig").await?;
+    let kubeconfig = Secret::new(kubeconfig);
+    let (connection, moved) = match &config.cluster_info {
+        Some(path) => {
+            let info = read(path, "it says where the API server is, see --cluster-info").await?;
+            let (connection, place) = russet_node::connection_to(&kubeconfig, &info).await?;
+            (connection, Some(place))
+        }
+        None => (russet_node::connection(&kubeconfig).await?, None),
+    };
     tracing::info!(
         node = config.spec.name,
         provider_id = config.spec.provider_id,
         address = ?host.fixed(),
+        server = %moved.as_ref().unwrap_or(&connection.cluster_url),
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
@@ -58,7 +63,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let agent = Agent {
         spec: &config.spec,
         connection,
-        moved: None,
+        moved,
         machine: &host,
         store: &store,
         rhythm: Rhythm::default(),
@@ -69,4 +74,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         Some(Ok(never)) => match never {},
         Some(Err(error)) => Err(error.into()),
     }
+}
+
+async fn read(path: &Path, why: &str) -> anyhow::Result<String> {
+    tokio::fs::read_to_string(path)
+        .await
+        .with_context(|| format!("failed to read {}; {why}", path.display()))
 }
