@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::program::stays;
-use super::{Bench, JOB, LABEL, PLIST, ROLL};
+use super::{Bench, HASTE, JOB, LABEL, PLIST, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
 use crate::wait::{self, Look, PATIENCE};
 
@@ -64,7 +64,8 @@ async fn naive(stage: &mut Stage<'_, ()>, bench: &Bench) -> Result<()> {
 }
 
 async fn ours(stage: &mut Stage<'_, ()>, bench: &Bench) -> Result<()> {
-    let mini = bench.mini(1).await?;
+    let mut mini = bench.mini(1).await?;
+    mini.patience = HASTE;
     let (mac, host) = (mini.mac().await?, mini.host()?);
     mini.set_up(&bench.fleet(&stays("0"))?).await?;
     let churn = mac.btm_churn();

@@ -29,9 +29,9 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> BoxFuture<'a, Result<()>> {
         stage.step("an emulated Mac, set up over SSH; launchd runs the agent");
         let bench = Bench::with(1).await?;
         let mut mini = bench.mini(0).await?;
-        // A hundred times as long as a process lives in this story, whatever else the machine does.
+        // Forty times as long as a process lives in this story, whatever else the machine does.
         mini.patience = Patience {
-            settle: Duration::from_secs(1),
+            settle: Duration::from_millis(400),
             pause: Duration::from_millis(50),
         };
         mini.set_up(&bench.fleet(&stays("0"))?).await?;

@@ -22,6 +22,12 @@ fn bad_key(error: ssh_key::Error) -> Error {
     anyhow!("failed to make a key for SSH: {error}")
 }
 
+/// For rolls by the dozen: a process that the kernel does not want never begins, so nobody has to wait for its end.
+pub(super) const HASTE: Patience = Patience {
+    settle: Duration::from_millis(50),
+    pause: Duration::from_millis(20),
+};
+
 /// One Mac.
 pub(super) struct Mini {
     handle: Handle,

@@ -23,7 +23,7 @@ mod runner;
 mod under_provider;
 
 use bench::Bench;
-use mini::Mini;
+use mini::{HASTE, Mini};
 
 /// The agent's job.
 const LABEL: &str = "dev.tuist.tart-kubelet";

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::program::stays;
-use super::{Bench, JOB, Mini, PROGRAM, ROLL};
+use super::{Bench, HASTE, JOB, Mini, PROGRAM, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
@@ -30,7 +30,8 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> BoxFuture<'a, Result<()>> {
     async move {
         stage.step("an emulated Mac, set up over SSH; launchd runs the agent");
         let bench = Bench::with(1).await?;
-        let mini = bench.mini(0).await?;
+        let mut mini = bench.mini(0).await?;
+        mini.patience = HASTE;
         mini.set_up(&bench.fleet(&stays("0"))?).await?;
         naive(stage, &mini).await?;
         heal(stage, &bench, &mini).await?;
