@@ -45,7 +45,8 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
             "a real control plane with Cluster API core and the provider, which sets up an emulated Mac over SSH",
         );
         let image = Image::with(BEFORE.as_bytes())?;
-        let fleet = image.fleet(&[]).await?;
+        // Nothing in a story listens where others can dial.
+        let fleet = image.fleet(&image.tailnet()?).await?;
         let yard = fleet.yard("provider-id", 1).await?;
         let mini = mini_of(&yard).await?;
         let beside = mini.mac().await?.root().join(BESIDE);
