@@ -5,13 +5,20 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use russet_node::{Agent, Rhythm};
 use russet_telemetry::Secret;
+use russet_vm::supervise::Supervisor;
+use russet_vm::{Runtime, Synthetic, Tart, synthetic, tart};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, RuntimeKind};
 use crate::host::Host;
 use crate::keep::Folder;
+use crate::meters::Meters;
+use crate::pods::{Options, Pods};
 use crate::serve::{self, Page, Pulse};
+
+/// The word that makes this program the supervisor of one process.
+pub const SUPERVISE: &str = "supervise";
 
 /// Is a Node until told to stop. The Node stays when the agent ends: a restart for a new binary is no news to anybody, and a host
 /// that does not come back is noticed by its Lease.
@@ -19,7 +26,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let Some(host) = stop.run_until_cancelled(Host::find(&config)).await else {
         return Ok(());
     };
-    let host = host?;
+    let host = Arc::new(host?);
     let pulse = Arc::new(Pulse::new());
     let mut pages = JoinSet::new();
     if let Some(listen) = config.metrics {
@@ -59,14 +66,49 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         spec: &config.spec,
         connection,
         moved: None,
-        machine: &host,
+        machine: host.as_ref(),
         store: &store,
         rhythm: Rhythm::default(),
         news: &news,
     };
-    match stop.run_until_cancelled(Box::pin(agent.run())).await {
+    let pods = Pods::open(Options {
+        node: config.spec.name.clone(),
+        state: config.state.clone(),
+        runtime: runtime(&config)?,
+        client: host.client(),
+        address: {
+            let host = Arc::clone(&host);
+            Arc::new(move || host.address())
+        },
+        capacity: config.spec.capacity,
+        meters: Arc::new(Meters::new(&pulse.metrics)),
+    })?;
+    let both = async {
+        tokio::select! {
+            ended = Box::pin(agent.run()) => ended,
+            never = Box::pin(pods.run()) => match never {},
+        }
+    };
+    match stop.run_until_cancelled(both).await {
         None => Ok(()),
         Some(Ok(never)) => match never {},
         Some(Err(error)) => Err(error.into()),
     }
+}
+
+/// What runs virtual machines.
+fn runtime(config: &Config) -> anyhow::Result<Arc<dyn Runtime>> {
+    if config.runtime == RuntimeKind::Synthetic {
+        return Ok(Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default()))));
+    }
+    let program = std::env::current_exe().context("the agent does not find its own program")?;
+    Ok(Arc::new(Tart::new(tart::Options {
+        program: config.tart.clone(),
+        home: config.tart_home.clone(),
+        state: config.state.join("run"),
+        supervisor: Supervisor {
+            program,
+            words: vec![SUPERVISE.into()],
+        },
+    })))
 }

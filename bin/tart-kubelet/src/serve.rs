@@ -36,7 +36,7 @@ pub(crate) enum Page {
 /// How the agent is.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     joined: Gauge,
     renewals: Counter,
     misses: Counter,
