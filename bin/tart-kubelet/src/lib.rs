@@ -13,6 +13,7 @@
 //! be reached over the tailnet and is not on it has no agent at all, rather than one that listens where strangers can dial.
 
 pub mod config;
+pub mod forward;
 pub mod host;
 mod keep;
 mod ledger;
