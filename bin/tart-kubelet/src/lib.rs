@@ -5,6 +5,7 @@
 //!   host (disk, memory, address, macOS) ─┤        ▲ what the host sees of itself
 //!                                        ├─▶ pods: each Pod as virtual machines, by russet-pod and russet-vm
 //!                                        │        └─▶ ledger (what is on this host), places (never a third VM)
+//!                                        ├─▶ api: the kubelet API on :10250 (logs, exec, port-forward), by russet-kubelet-api
 //!                                        └─▶ serve: /healthz /readyz, /metrics
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! that user. Ending it changes nothing: the Node stays, virtual machines go on, and the next start goes on with both. A host that shall
 //! be reached over the tailnet and is not on it has no agent at all, rather than one that listens where strangers can dial.
 
+mod api;
 pub mod config;
 pub mod forward;
 pub mod host;

@@ -10,6 +10,7 @@ use russet_vm::{Runtime, Synthetic, Tart, synthetic, tart};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{self, Kubelet};
 use crate::config::{Config, RuntimeKind};
 use crate::host::Host;
 use crate::keep::Folder;
@@ -81,8 +82,29 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
             Arc::new(move || host.address())
         },
         capacity: config.spec.capacity,
+        scrapers: config.scrape_allowed.clone(),
         meters: Arc::new(Meters::new(&pulse.metrics)),
     })?;
+    if let Some(listen) = config.kubelet {
+        let told = serde_json::json!({"kubeletconfig": {
+            "nodeName": config.spec.name,
+            "providerID": config.spec.provider_id,
+            "maxPods": config.spec.capacity.pods,
+        }});
+        let kubelet = Kubelet::new(pods.handle(), Arc::clone(&pulse), told);
+        pages.spawn(api::serve(api::Options {
+            listen: listen.open(host.fixed()),
+            node: config.spec.name.clone(),
+            state: config.state.clone(),
+            client_ca: client_ca(&config, &agent.connection).await?,
+            client: host.client(),
+            address: {
+                let host = Arc::clone(&host);
+                Arc::new(move || host.address())
+            },
+            kubelet: Arc::new(kubelet),
+        }));
+    }
     let both = async {
         tokio::select! {
             ended = Box::pin(agent.run()) => ended,
@@ -96,10 +118,37 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     }
 }
 
+/// Whose client certificates are believed: those of a file, else of the authority that the kubeconfig trusts. A node may not read
+/// it from the cluster.
+async fn client_ca(config: &Config, connection: &kube::Config) -> anyhow::Result<String> {
+    if let Some(path) = &config.client_ca {
+        return tokio::fs::read_to_string(path)
+            .await
+            .with_context(|| format!("failed to read {}; see --client-ca-file", path.display()));
+    }
+    let authorities = connection.root_cert.clone().unwrap_or_default();
+    Ok(authorities.iter().map(|der| pem(der)).collect())
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len())
+        .step_by(64)
+        .filter_map(|start| text.get(start..text.len().min(start + 64)))
+        .collect();
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
+    )
+}
+
 /// What runs virtual machines.
 fn runtime(config: &Config) -> anyhow::Result<Arc<dyn Runtime>> {
     if config.runtime == RuntimeKind::Synthetic {
-        return Ok(Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default()))));
+        return Ok(Arc::new(Synthetic::new(synthetic::Host::new(
+            synthetic::Settings::default(),
+        ))));
     }
     let program = std::env::current_exe().context("the agent does not find its own program")?;
     Ok(Arc::new(Tart::new(tart::Options {

@@ -106,6 +106,11 @@ impl Pulse {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
+    /// Whether the Node is there and heard.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     fn answer(&self, page: Page, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let known = match page {
             Page::Metrics => path == "/metrics",

@@ -1,7 +1,7 @@
 //! The Mac itself: what it is, where it is reached, how it is.
 
 mod address;
-mod ask;
+pub(crate) mod ask;
 mod pressure;
 mod system;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is written down of one VM. Fields are added, never renamed: the next release reads what this one wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The Pod's whole name; that of the VM may be cut.
     pub pod: String,
     /// When it was decided that there shall be such a VM.
@@ -27,7 +27,7 @@ pub struct Entry {
 /// How far a VM is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub enum Stage {
+pub(crate) enum Stage {
     /// It shall be cloned; it may have been.
     Planned,
     /// It is there and shall start; it may have.
@@ -47,7 +47,7 @@ pub enum Stage {
 
 impl Stage {
     /// How it ended, if it has.
-    pub fn ending(&self) -> Option<&Ending> {
+    pub(crate) fn ending(&self) -> Option<&Ending> {
         match self {
             Self::Stopped(ending) | Self::Deleted(ending) => Some(ending),
             Self::Planned | Self::Cloned | Self::Running { .. } => None,
@@ -55,14 +55,14 @@ impl Stage {
     }
 
     /// Whether a VM may run: one more start would not be allowed for it.
-    pub fn may_run(&self) -> bool {
+    pub(crate) fn may_run(&self) -> bool {
         matches!(self, Self::Cloned | Self::Running { .. } | Self::Stopped(_))
     }
 }
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// Its exit code.
     pub code: i32,
     /// One word.
@@ -76,7 +76,7 @@ pub struct Ending {
 
 impl Ending {
     /// It exited by itself.
-    pub fn exited(code: i32, finished: Timestamp) -> Self {
+    pub(crate) fn exited(code: i32, finished: Timestamp) -> Self {
         Self {
             code,
             reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
@@ -86,7 +86,7 @@ impl Ending {
     }
 
     /// Something else ended it.
-    pub fn failed(code: i32, reason: &str, message: impl Into<String>, finished: Timestamp) -> Self {
+    pub(crate) fn failed(code: i32, reason: &str, message: impl Into<String>, finished: Timestamp) -> Self {
         Self {
             code,
             reason: reason.to_owned(),
@@ -96,7 +96,7 @@ impl Ending {
     }
 
     /// Nobody saw how. Never a success.
-    pub fn unknown(message: impl Into<String>, finished: Timestamp) -> Self {
+    pub(crate) fn unknown(message: impl Into<String>, finished: Timestamp) -> Self {
         Self::failed(137, "ContainerStatusUnknown", message, finished)
     }
 }

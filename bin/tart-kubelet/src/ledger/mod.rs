@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use entry::{Ending, Entry, Stage};
+pub(crate) use entry::{Ending, Entry, Stage};
 pub(crate) use reconcile::{Found, reconcile};
 use russet_vm::{PodVm, VmName};
 
@@ -35,14 +35,14 @@ pub struct LedgerError {
 
 /// The ledger of one host. Cheap to copy.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     dir: PathBuf,
     entries: Arc<Mutex<BTreeMap<PodVm, Entry>>>,
 }
 
 impl Ledger {
     /// Reads what earlier agents wrote. A file that cannot be understood is set aside: its VM is then known by its name alone.
-    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, LedgerError> {
+    pub(crate) fn open(dir: impl Into<PathBuf>) -> Result<Self, LedgerError> {
         let dir = dir.into();
         let failed = |what| {
             let path = dir.clone();
@@ -80,12 +80,12 @@ impl Ledger {
     }
 
     /// What is known of a VM.
-    pub fn get(&self, vm: &PodVm) -> Option<Entry> {
+    pub(crate) fn get(&self, vm: &PodVm) -> Option<Entry> {
         self.entries().get(vm).cloned()
     }
 
     /// Everything.
-    pub fn all(&self) -> Vec<(PodVm, Entry)> {
+    pub(crate) fn all(&self) -> Vec<(PodVm, Entry)> {
         self.entries()
             .iter()
             .map(|(vm, entry)| (vm.clone(), entry.clone()))
@@ -93,14 +93,14 @@ impl Ledger {
     }
 
     /// The VMs of a Pod, in the order of containers and attempts.
-    pub fn of_pod(&self, uid: &str) -> Vec<(PodVm, Entry)> {
+    pub(crate) fn of_pod(&self, uid: &str) -> Vec<(PodVm, Entry)> {
         let mut all = self.all();
         all.retain(|(vm, _)| vm.uid() == uid);
         all
     }
 
     /// Writes down what is about to be, or is, true of a VM. When this returns it survives a power cut.
-    pub fn write(&self, vm: &PodVm, entry: Entry) -> Result<(), LedgerError> {
+    pub(crate) fn write(&self, vm: &PodVm, entry: Entry) -> Result<(), LedgerError> {
         let path = self.path(vm);
         replace(&self.dir, &path, &entry).map_err(|source| LedgerError {
             what: "written",
@@ -112,7 +112,7 @@ impl Ledger {
     }
 
     /// Moves a VM on to a stage. One that is not known cannot be moved.
-    pub fn advance(&self, vm: &PodVm, change: impl FnOnce(&mut Entry)) -> Result<(), LedgerError> {
+    pub(crate) fn advance(&self, vm: &PodVm, change: impl FnOnce(&mut Entry)) -> Result<(), LedgerError> {
         let Some(mut entry) = self.get(vm) else {
             return Ok(());
         };
@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     /// Forgets a VM.
-    pub fn forget(&self, vm: &PodVm) -> Result<(), LedgerError> {
+    pub(crate) fn forget(&self, vm: &PodVm) -> Result<(), LedgerError> {
         let path = self.path(vm);
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -72,6 +72,11 @@ impl Room {
         self.0.join("log")
     }
 
+    /// When what of the log was written.
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.0.join("log.times")
+    }
+
     /// Makes the folders.
     pub(crate) fn furnish(&self) -> io::Result<()> {
         for dir in [self.env(), self.status()] {

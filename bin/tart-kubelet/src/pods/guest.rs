@@ -13,6 +13,8 @@ pub(crate) const ENV: &str = "env";
 pub(crate) const STATUS: &str = "status";
 /// The script, in [`ENV`].
 pub(crate) const START: &str = "start.sh";
+/// The script that runs another program beside the container, in [`ENV`].
+pub(crate) const ENTER: &str = "enter.sh";
 /// The environment as images of runners read it, in [`ENV`].
 pub(crate) const TUIST_ENV: &str = "tuist.env";
 /// The number of the container's process, in [`STATUS`].
@@ -80,32 +82,48 @@ impl Program {
             let _ = writeln!(text, ": >>\"$shares\"/{STATUS}/{LAST_WORDS}");
             let _ = writeln!(text, "place \"$shares\"/{STATUS}/{LAST_WORDS} {}", quoted(path));
         }
-        let (plain, odd): (Vec<_>, Vec<_>) = self.env.iter().partition(|(name, _)| is_shell_name(name));
-        for (name, value) in plain {
-            let _ = writeln!(text, "export {name}={}", quoted(value));
-        }
-        if let Some(dir) = &self.dir {
-            let _ = writeln!(
-                text,
-                "cd {} || fail {}",
-                quoted(dir),
-                quoted(&format!("there is no folder {dir} to work in"))
-            );
-        }
+        self.surroundings(&mut text, "fail");
         let _ = writeln!(text, "echo $$ >\"$shares\"/{STATUS}/{PID}");
         text.push_str("exec");
-        // A shell cannot have such a variable; `env` can, and is gone before anybody looks.
-        if !odd.is_empty() {
-            text.push_str(" env");
-            for (name, value) in odd {
-                let _ = write!(text, " {}", quoted(&format!("{name}={value}")));
-            }
-        }
+        self.odd(&mut text);
         for word in &self.words {
             let _ = write!(text, " {}", quoted(word));
         }
         text.push('\n');
         text
+    }
+
+    /// The script that becomes any other program, with the same around it.
+    pub(crate) fn entrance(&self) -> String {
+        let mut text = "#!/bin/sh\n".to_owned();
+        // A folder that is gone by now is no reason to let nobody look.
+        self.surroundings(&mut text, ":");
+        text.push_str("exec");
+        self.odd(&mut text);
+        text.push_str(" \"$@\"\n");
+        text
+    }
+
+    /// Variables, and the folder to be in.
+    fn surroundings(&self, text: &mut String, otherwise: &str) {
+        for (name, value) in self.env.iter().filter(|(name, _)| is_shell_name(name)) {
+            let _ = writeln!(text, "export {name}={}", quoted(value));
+        }
+        if let Some(dir) = &self.dir {
+            let why = quoted(&format!("there is no folder {dir} to work in"));
+            let _ = writeln!(text, "cd {} || {otherwise} {why}", quoted(dir));
+        }
+    }
+
+    /// A shell cannot have a variable of any name; `env` can, and is gone before anybody looks.
+    fn odd(&self, text: &mut String) {
+        let odd: Vec<_> = self.env.iter().filter(|(name, _)| !is_shell_name(name)).collect();
+        if !odd.is_empty() {
+            text.push_str(" env");
+        }
+        for (name, value) in odd {
+            let _ = write!(text, " {}", quoted(&format!("{name}={value}")));
+        }
     }
 
     /// The environment as images of runners read it. A line is a variable; ends of lines are written as `\n` and `\r`.
@@ -122,6 +140,12 @@ impl Program {
 /// The words that run the script in a guest.
 pub(crate) fn start() -> Vec<String> {
     vec!["/bin/sh".to_owned(), format!("{SHARES}/{ENV}/{START}")]
+}
+
+/// The words that run a program beside the container, with its environment.
+pub(crate) fn enter(words: Vec<String>) -> Vec<String> {
+    let script = format!("{SHARES}/{ENV}/{ENTER}");
+    [vec!["/bin/sh".to_owned(), script], words].concat()
 }
 
 /// The words that ask the container's process to end.

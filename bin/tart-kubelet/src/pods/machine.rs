@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use super::folder::Room;
 use super::guest;
+use super::journal::Marker;
 use crate::ledger::{Ending, Entry, Ledger, LedgerError, Stage};
 use crate::meters::Meters;
 use crate::places::{Place, Places};
@@ -242,7 +243,9 @@ impl Driver {
             let done = match self.step().await {
                 Ok(Next::Step) => Ok(false),
                 Ok(Next::Over) => return,
-                Ok(Next::Failed { reason, message, pause }) => self.give_up(reason, message, pause).await.map(|()| true),
+                Ok(Next::Failed { reason, message, pause }) => {
+                    self.give_up(reason, message, pause).await.map(|()| true)
+                }
                 Err(trouble) => Err(trouble),
             };
             match done {
@@ -359,7 +362,7 @@ impl Driver {
         };
         let taken = tokio::select! {
             taken = self.shop.places.take(&self.vm, full) => Some(taken?),
-            _ = stop.wait_for(Option::is_some) => None,
+            () = told(&mut stop) => None,
         };
         self.place = taken;
         self.life.send_replace(Life::Making(None));
@@ -468,7 +471,7 @@ impl Driver {
                 Err(Trouble::Vm(Error::NotRunning(_))) => Ok(Next::Step),
                 Err(trouble) => Err(trouble),
             },
-            _ = stop.wait_for(Option::is_some) => {
+            () = told(&mut stop) => {
                 let ending = self.put_down().await?;
                 self.advance(Stage::Stopped(ending))?;
                 Ok(Next::Step)
@@ -548,7 +551,11 @@ impl Driver {
     /// Waits for the end of the container's program; one without a program ends with its VM.
     async fn watch(&self, mut address: Option<Ipv4Addr>) -> Result<Step, Trouble> {
         let mut pause = LOOK;
+        let mut marker = Marker::new(self.room.log(), self.room.marks());
         loop {
+            if let Err(error) = marker.look(Timestamp::now()) {
+                tracing::debug!(vm = %self.vm, %error, "when a container said something could not be written down");
+            }
             if self.plan.command {
                 match self.shop.runtime.step(&self.name, MAIN).await? {
                     Some(Step::Running { .. }) => {}
@@ -585,13 +592,8 @@ impl Driver {
         } else {
             let grace = self.left();
             if !grace.is_zero() {
-                self.within_grace(async {
-                    runtime
-                        .stop(&self.name, grace)
-                        .await
-                        .or_else(missing_is_fine)
-                })
-                .await?;
+                self.within_grace(async { runtime.stop(&self.name, grace).await.or_else(missing_is_fine) })
+                    .await?;
             }
         }
         let step = runtime.step(&self.name, MAIN).await?;
@@ -658,6 +660,14 @@ impl Driver {
             now: Timestamp::now(),
         };
         told.ending()
+    }
+}
+
+/// Waits for the word to stop.
+async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
+    if stop.wait_for(Option::is_some).await.is_err() {
+        // Nobody is left to say it.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -10,10 +10,12 @@
 //! A Pod that vanished while nobody looked leaves a VM that nobody wants, and a Pod that is there may have one already. So nothing
 //! is started before the host was looked at ([`recover`]), and nothing is taken away before the API server has told all Pods.
 
-mod folder;
-mod guest;
+pub(crate) mod directory;
+pub(crate) mod folder;
+pub(crate) mod guest;
 mod images;
-mod machine;
+pub(crate) mod journal;
+pub(crate) mod machine;
 mod record;
 mod recover;
 mod roster;
@@ -36,12 +38,15 @@ use russet_vm::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::directory::Directory;
+pub use self::directory::Handle;
 use self::folder::Folders;
 use self::images::Images;
 use self::machine::Shop;
 use self::roster::Roster;
 use self::server::Server;
 use self::worker::{Wanted, Worker};
+use crate::config::Cidr;
 use crate::ledger::{Ledger, LedgerError};
 use crate::meters::Meters;
 use crate::places::{LIMIT, Places};
@@ -64,6 +69,8 @@ pub struct Options {
     pub address: Arc<dyn Fn() -> Option<IpAddr> + Send + Sync>,
     /// What the Node offers.
     pub capacity: russet_node::Capacity,
+    /// Who may read metrics of guests.
+    pub scrapers: Vec<Cidr>,
     /// What is counted.
     pub meters: Arc<Meters>,
 }
@@ -86,6 +93,7 @@ pub(crate) struct Host {
     pub(crate) server: Server,
     pub(crate) folders: Folders,
     pub(crate) roster: Roster,
+    pub(crate) directory: Directory,
 }
 
 impl Host {
@@ -94,7 +102,10 @@ impl Host {
         let capacity = self.options.capacity;
         BTreeMap::from([
             ("cpu".to_owned(), Amount::units(capacity.cpu.into())),
-            ("memory".to_owned(), Amount::units(u64::from(capacity.memory_mib) * 1024 * 1024)),
+            (
+                "memory".to_owned(),
+                Amount::units(u64::from(capacity.memory_mib) * 1024 * 1024),
+            ),
             ("pods".to_owned(), Amount::units(capacity.pods.into())),
         ])
     }
@@ -105,6 +116,7 @@ impl Host {
 pub struct Pods {
     options: Options,
     ledger: Ledger,
+    directory: Directory,
 }
 
 /// A Pod's task.
@@ -124,12 +136,31 @@ impl Pods {
     /// Reads the ledger. Without it nothing can be run.
     pub fn open(options: Options) -> Result<Self, LedgerError> {
         let ledger = Ledger::open(options.state.join("vms"))?;
-        Ok(Self { options, ledger })
+        Ok(Self {
+            options,
+            ledger,
+            directory: Directory::default(),
+        })
+    }
+
+    /// What others may know of the Pods.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            node: self.options.node.clone(),
+            directory: self.directory.clone(),
+            ledger: self.ledger.clone(),
+            folders: Folders::new(&self.options.state),
+            runtime: Arc::clone(&self.options.runtime),
+        }
     }
 
     /// Runs Pods until it is dropped. VMs go on then, and the next agent with them.
     pub async fn run(self) -> Infallible {
-        let Self { options, ledger } = self;
+        let Self {
+            options,
+            ledger,
+            directory,
+        } = self;
         let occupied = recover::recover(&options.runtime, &ledger).await;
         let places = Places::new(Arc::clone(&options.runtime), LIMIT, occupied);
         let host = Host {
@@ -147,6 +178,7 @@ impl Pods {
             ),
             folders: Folders::new(&options.state),
             roster: Roster::default(),
+            directory,
             options,
         };
         Watch {
@@ -172,13 +204,12 @@ impl Watch {
         let mut client = self.host.options.client.clone();
         let mut sweep = tokio::time::interval_at(tokio::time::Instant::now() + SWEEP, SWEEP);
         loop {
-            let joined = match client.wait_for(Option::is_some).await {
-                Ok(joined) => joined.clone(),
+            if client.wait_for(Option::is_some).await.is_err() {
                 // Whoever joins is gone, and so shall we be.
-                Err(_) => std::future::pending().await,
-            };
+                std::future::pending::<()>().await;
+            }
+            let joined = client.borrow_and_update().clone();
             let Some(joined) = joined else { continue };
-            client.mark_unchanged();
             let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.host.options.node));
             let mut events = watcher(Api::<Pod>::all(joined), mine).default_backoff().boxed();
             loop {
@@ -210,7 +241,14 @@ impl Watch {
             watcher::Event::InitDone => {
                 let mut listed = std::mem::take(&mut self.listed);
                 // As they are admitted: those that run already, then the oldest first.
-                let known: BTreeSet<String> = self.host.shop.ledger.all().iter().map(|(vm, _)| vm.uid().to_owned()).collect();
+                let known: BTreeSet<String> = self
+                    .host
+                    .shop
+                    .ledger
+                    .all()
+                    .iter()
+                    .map(|(vm, _)| vm.uid().to_owned())
+                    .collect();
                 listed.sort_by_key(|pod| {
                     let runs = pod.uid().is_some_and(|uid| known.contains(&uid));
                     (!runs, pod.creation_timestamp(), pod.name_any())
@@ -253,7 +291,13 @@ impl Watch {
 
     /// Ends what is left of Pods that vanished while nobody looked.
     fn bury(&mut self, there: &BTreeSet<String>) {
-        let ledger = self.host.shop.ledger.all().into_iter().map(|(vm, _)| vm.uid().to_owned());
+        let ledger = self
+            .host
+            .shop
+            .ledger
+            .all()
+            .into_iter()
+            .map(|(vm, _)| vm.uid().to_owned());
         let left: BTreeSet<String> = ledger.chain(self.host.folders.uids()).collect();
         for uid in left {
             if there.contains(&uid) || self.seats.contains_key(&uid) {

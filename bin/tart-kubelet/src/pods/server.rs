@@ -24,10 +24,7 @@ pub(crate) enum ServerError {
     NotJoined,
     /// It said no, or was not reached.
     #[error("could not {what}: {}", said(source))]
-    Kube {
-        what: String,
-        source: Box<kube::Error>,
-    },
+    Kube { what: String, source: Box<kube::Error> },
     /// It did not answer.
     #[error("could not {what}: the API server did not answer in time")]
     Late { what: String },
@@ -67,7 +64,9 @@ pub(crate) struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
     }
 }
 
@@ -144,7 +143,8 @@ impl Server {
 
     pub(crate) async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ServerError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client()?, namespace);
-        self.ask(|| format!("read the ConfigMap {name}"), api.get_opt(name)).await
+        self.ask(|| format!("read the ConfigMap {name}"), api.get_opt(name))
+            .await
     }
 
     pub(crate) async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ServerError> {

@@ -7,6 +7,7 @@ mod hooks;
 mod objects;
 mod probes;
 mod report;
+mod scrape;
 mod start;
 
 use std::collections::BTreeMap;
@@ -30,8 +31,10 @@ use self::hooks::Within;
 use self::objects::Tokens;
 use self::probes::{Probed, Rounds};
 use self::report::{Wrote, version};
+use self::scrape::Scraped;
 use self::start::{Ready, Refused};
 use super::Host;
+use super::directory::{Instance, Shown};
 use super::machine::{Life, Machine, Plan};
 use super::record::{self, Kept};
 use crate::ledger::Stage;
@@ -82,6 +85,7 @@ pub(super) struct Worker {
     /// Starts that have no VM yet.
     starting: BTreeMap<String, AbortHandle>,
     rounds: BTreeMap<String, Rounds>,
+    scraped: Option<Scraped>,
     tokens: Tokens,
     /// When the volumes are compared with the API server again.
     refresh: Instant,
@@ -118,6 +122,7 @@ impl Worker {
             tasks: JoinSet::new(),
             starting: BTreeMap::new(),
             rounds: BTreeMap::new(),
+            scraped: None,
             tokens: Tokens::default(),
             refresh: Instant::now(),
             preparing: false,
@@ -140,10 +145,12 @@ impl Worker {
             return farewell(&self.host, &self.uid, BTreeMap::new()).await;
         }
         loop {
-            match self.wanted.borrow_and_update().clone() {
+            let wanted = self.wanted.borrow_and_update().clone();
+            match wanted {
                 Wanted::Pod(pod) => self.see(pod),
                 Wanted::Gone => break,
             }
+            self.scrape();
             self.observe();
             let wake = self.act();
             if let Err(error) = self.kept.save() {
@@ -151,6 +158,7 @@ impl Worker {
                 self.try_later();
             }
             self.report();
+            self.show();
             self.wait(wake).await;
         }
         let Self {
@@ -162,6 +170,25 @@ impl Worker {
         } = self;
         tasks.abort_all();
         farewell(&host, &uid, machines).await;
+    }
+
+    /// Lets others know.
+    fn show(&self) {
+        let instance = |machine: &Machine| Instance {
+            vm: machine.vm.clone(),
+            life: machine.life.clone(),
+        };
+        let instances = self
+            .machines
+            .iter()
+            .map(|(name, machine)| (name.clone(), instance(machine)));
+        self.host.directory.put(
+            &self.uid,
+            Shown {
+                pod: Arc::clone(&self.pod),
+                instances: instances.collect(),
+            },
+        );
     }
 
     /// Goes on with the VMs of earlier agents.
@@ -263,7 +290,8 @@ impl Worker {
                     if let Some(address) = address
                         && start::is_main(&self.pod, name)
                     {
-                        facts.pod_ips = vec![address.into()];
+                        let outside = self.scraped.as_ref().and_then(Scraped::address);
+                        facts.pod_ips = vec![outside.unwrap_or(address.into())];
                     }
                 }
                 Life::Failed { reason, message, pause } => {
@@ -365,11 +393,7 @@ impl Worker {
             }
         };
         self.kept.record.attempts.insert(container.to_owned(), attempt);
-        self.kept
-            .record
-            .facts
-            .container_mut(container)
-            .begun(Timestamp::now());
+        self.kept.record.facts.container_mut(container).begun(Timestamp::now());
         // Before the first effect, so that no later agent uses the number again.
         if let Err(error) = self.kept.save() {
             tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
@@ -465,7 +489,11 @@ impl Worker {
                     }
                     // What is there stays as it is.
                     Err(refused) if self.kept.record.facts.prepared => {
-                        tracing::info!(uid = self.uid, why = refused.message, "the volumes of a Pod were not refreshed");
+                        tracing::info!(
+                            uid = self.uid,
+                            why = refused.message,
+                            "the volumes of a Pod were not refreshed"
+                        );
                     }
                     Err(refused) => {
                         self.tell_once("FailedMount", &refused.message);
@@ -499,7 +527,11 @@ impl Worker {
                 }
             }
             Happened::Parted(container, attempt, deadline) => {
-                if let Some(machine) = self.machines.get(&container).filter(|machine| machine.vm.attempt() == attempt) {
+                if let Some(machine) = self
+                    .machines
+                    .get(&container)
+                    .filter(|machine| machine.vm.attempt() == attempt)
+                {
                     machine.stop_by(deadline);
                 }
             }
@@ -524,9 +556,15 @@ impl Worker {
     fn refuse(&mut self, container: &str, refused: Refused) {
         let now = Timestamp::now();
         let facts = self.kept.record.facts.container_mut(container);
-        let retry = match refused.pulls {
-            true => self.kept.record.pulls.entry(container.to_owned()).or_default().failed(now),
-            false => now + refused.pause,
+        let retry = if refused.pulls {
+            self.kept
+                .record
+                .pulls
+                .entry(container.to_owned())
+                .or_default()
+                .failed(now)
+        } else {
+            now + refused.pause
         };
         if facts.stopping.is_some() {
             facts.abandoned();
@@ -565,11 +603,12 @@ impl Worker {
         if let Some(later) = self.later {
             until = until.min(later);
         }
-        let lives = async {
-            if self.machines.is_empty() {
+        let machines = &mut self.machines;
+        let lives = async move {
+            if machines.is_empty() {
                 std::future::pending::<()>().await;
             }
-            let changes = self.machines.values_mut().map(|machine| Box::pin(machine.life.changed()));
+            let changes = machines.values_mut().map(|machine| Box::pin(machine.life.changed()));
             let (changed, index, _) = select_all(changes).await;
             if changed.is_err() {
                 // Its task is over, and everything it had to say was heard.
@@ -581,6 +620,7 @@ impl Worker {
             _ = self.wanted.changed() => None,
             Some(done) = self.tasks.join_next() => done.ok(),
             () = lives => None,
+            () = scrape::changed(self.scraped.as_mut()) => None,
             () = tokio::time::sleep_until(until) => None,
         };
         if self.later.is_some_and(|later| Instant::now() >= later) {
@@ -616,6 +656,7 @@ async fn farewell(host: &Host, uid: &str, machines: BTreeMap<String, Machine>) {
         let _ = machine.life.wait_for(over).await;
     }
     host.roster.remove(uid);
+    host.directory.remove(uid);
     for (vm, _) in host.shop.ledger.of_pod(uid) {
         if let Err(error) = host.shop.ledger.forget(&vm) {
             tracing::warn!(%vm, %error, "an old entry could not be removed");

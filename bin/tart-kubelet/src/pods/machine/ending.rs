@@ -53,7 +53,12 @@ impl Told {
     /// The VM is all that tells.
     fn by_machine(&self, finished: Timestamp) -> Ending {
         let failed = |code, message: String| Ending::failed(code, reasons::ERROR, message, finished);
-        let unseen = || Ending::unknown("nobody saw how the container ended: the host or its processes went down", finished);
+        let unseen = || {
+            Ending::unknown(
+                "nobody saw how the container ended: the host or its processes went down",
+                finished,
+            )
+        };
         match self.exit.as_ref().map(|exit| &exit.how) {
             None | Some(How::Unknown) => unseen(),
             Some(How::ShutDown) if self.command => failed(KILLED, "the guest was shut down".to_owned()),
@@ -61,7 +66,9 @@ impl Told {
             Some(How::Crashed(why)) => failed(1, format!("the guest crashed: {why}")),
             Some(How::Stopped) => failed(KILLED, "the virtual machine was stopped".to_owned()),
             Some(How::Failed(failure)) => failed(1, failure.to_string()),
-            Some(How::Killed(signal)) => failed(128 + signal, "the process of the virtual machine was killed".to_owned()),
+            Some(How::Killed(signal)) => {
+                failed(128 + signal, "the process of the virtual machine was killed".to_owned())
+            }
         }
     }
 }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod, Probe};
-use russet_pod::probe::{self, Answer, Direct, Inside, Target, Word};
+use russet_pod::probe::{self, Answer, Dial, Inside, Target, Word};
 use russet_pod::spec;
 use russet_vm::{ExecRequest, PodVm, Runtime, VmName, collect};
+
+use crate::forward;
+use crate::pods::guest;
 
 /// How much of what a program says is kept.
 const WORDS: u64 = 10 * 1024;
@@ -39,13 +42,7 @@ impl Within {
     }
 
     /// Asks a probe.
-    pub(super) async fn ask(
-        &self,
-        pod: &Pod,
-        container: &str,
-        probe: &Probe,
-        timeout: std::time::Duration,
-    ) -> Answer {
+    pub(super) async fn ask(&self, pod: &Pod, container: &str, probe: &Probe, timeout: std::time::Duration) -> Answer {
         let Some((_, container)) = spec::container(pod, container) else {
             return Answer::Unknown("the Pod has no such container".to_owned());
         };
@@ -59,9 +56,23 @@ impl Within {
         Target {
             container,
             address: IpAddr::V4(self.address.unwrap_or(Ipv4Addr::UNSPECIFIED)),
-            dial: &Direct,
+            dial: &Guest,
             inside: self,
         }
+    }
+}
+
+/// The way to a guest, through the card its network is on.
+struct Guest;
+
+impl Dial for Guest {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, std::io::Result<tokio::net::TcpStream>> {
+        Box::pin(async move {
+            match host.parse::<IpAddr>() {
+                Ok(address) => forward::dial::dial((address, port).into()).await,
+                Err(_) => tokio::net::TcpStream::connect((host, port)).await,
+            }
+        })
     }
 }
 
@@ -69,7 +80,7 @@ impl Inside for Within {
     fn run<'a>(&'a self, command: &'a [String]) -> BoxFuture<'a, Result<Word, String>> {
         Box::pin(async move {
             let request = ExecRequest {
-                words: command.to_vec(),
+                words: guest::enter(command.to_vec()),
                 ..ExecRequest::default()
             };
             let exec = self.runtime.exec(&self.name, request).await;

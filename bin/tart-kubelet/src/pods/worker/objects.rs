@@ -41,7 +41,11 @@ pub(super) async fn read(host: &Host, pod: &Pod, known: &Tokens) -> Result<Objec
         objects.secrets.extend(found.map(|found| (name, found)));
     }
     objects.tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), known).await?;
-    let links = pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
+    let links = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.enable_service_links)
+        .unwrap_or(true);
     if links {
         objects.services = host.server.services(&namespace).await?;
     }
@@ -52,13 +56,20 @@ pub(super) async fn read(host: &Host, pod: &Pod, known: &Tokens) -> Result<Objec
 }
 
 /// Tokens of the Pod's ServiceAccount: those that are known, as long as they are good, else fresh ones.
-async fn tokens(host: &Host, pod: &Pod, keys: Vec<TokenKey>, known: &Tokens) -> Result<BTreeMap<TokenKey, Token>, Refused> {
+async fn tokens(
+    host: &Host,
+    pod: &Pod,
+    keys: Vec<TokenKey>,
+    known: &Tokens,
+) -> Result<BTreeMap<TokenKey, Token>, Refused> {
     let mut tokens = BTreeMap::new();
     let account = pod.spec.as_ref().map_or("default", spec::service_account);
     let now = Timestamp::now();
     for key in keys {
         let old = known.get(&key);
-        let fresh = old.as_ref().is_some_and(|token| now < token.refresh_at(&key, jitter(pod)));
+        let fresh = old
+            .as_ref()
+            .is_some_and(|token| now < token.refresh_at(&key, jitter(pod)));
         let token = match old.filter(|token| fresh && token.is_valid(now)) {
             Some(token) => token,
             None => match host.server.token(pod, account, &key.audience, key.seconds).await {
@@ -137,7 +148,9 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, tokens: &T
         let rendered = volumes::render(&context, volume, &objects).map_err(|error| failed(&error))?;
         let path = path(host, pod, &volume.name);
         let made = match rendered {
-            Rendered::Files(tree) => Folder::open(path).and_then(|folder| folder.write(&tree, Timestamp::now()).map(|_| ())),
+            Rendered::Files(tree) => {
+                Folder::open(path).and_then(|folder| folder.write(&tree, Timestamp::now()).map(|_| ()))
+            }
             Rendered::Empty { .. } => volumes::make_empty_dir(&path),
         };
         made.map_err(|error| failed(&error))?;
@@ -167,19 +180,28 @@ pub(super) fn shares(
             // A part of such a volume is what it was at the start.
             Some(part) if files => {
                 let copy = format!("part-{index}");
-                duplicate(&volume.join("..data").join(part), &room.env().join(&copy))
-                    .map_err(|error| format!("failed to prepare subPath {part:?} of volume {:?}: {error}", mount.volume))?;
+                duplicate(&volume.join("..data").join(part), &room.env().join(&copy)).map_err(|error| {
+                    format!(
+                        "failed to prepare subPath {part:?} of volume {:?}: {error}",
+                        mount.volume
+                    )
+                })?;
                 format!("{}/{copy}", guest::ENV)
             }
             part => {
                 // One share for all mounts of a volume: it can be written to if any of them can.
-                let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
+                let access = if mount.read_only {
+                    Access::ReadOnly
+                } else {
+                    Access::ReadWrite
+                };
                 let known = shared.entry(mount.volume.clone()).or_insert(access);
                 if access == Access::ReadWrite {
                     *known = access;
                 }
                 let share = share_name(&mount.volume);
-                part.as_ref().map_or_else(|| share.clone(), |part| format!("{share}/{part}"))
+                part.as_ref()
+                    .map_or_else(|| share.clone(), |part| format!("{share}/{part}"))
             }
         };
         links.push(Link {

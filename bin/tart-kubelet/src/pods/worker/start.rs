@@ -91,10 +91,15 @@ pub(super) async fn ready(
     let logins = objects::logins(host, pod).await;
     let golden = pull(host, pod, image, policy, logins).await?;
     let room = host.folders.room(&vm);
-    let unmade = |error| Refused::new(reasons::CREATE, format!("the folders of the container could not be made: {error}"));
+    let unmade = |error| {
+        Refused::new(
+            reasons::CREATE,
+            format!("the folders of the container could not be made: {error}"),
+        )
+    };
     room.furnish().map_err(unmade)?;
-    let (links, mut shares) = objects::shares(host, pod, container, &environment, &room)
-        .map_err(|why| Refused::new(reasons::CONFIG, why))?;
+    let (links, mut shares) =
+        objects::shares(host, pod, container, &environment, &room).map_err(|why| Refused::new(reasons::CONFIG, why))?;
     let command = environment.command(container);
     let program = Program {
         words: [command.command, command.args].concat(),
@@ -136,6 +141,7 @@ pub(super) fn share(name: &str, path: &Path, access: Access) -> Share {
 
 fn dress(room: &Room, program: &Program) -> std::io::Result<()> {
     folder::write(&room.env().join(guest::TUIST_ENV), program.tuist_env().as_bytes())?;
+    folder::write(&room.env().join(guest::ENTER), program.entrance().as_bytes())?;
     folder::write(&room.env().join(guest::START), program.script().as_bytes())
 }
 
@@ -161,7 +167,10 @@ async fn pull(
             reasons::NEVER_PULL,
             format!("Container image \"{shown}\" is not present with pull policy of Never"),
         )),
-        Err(error) => Err(pulls(reasons::ERR_PULL, format!("Failed to pull image \"{shown}\": {error}"))),
+        Err(error) => Err(pulls(
+            reasons::ERR_PULL,
+            format!("Failed to pull image \"{shown}\": {error}"),
+        )),
     }
 }
 
@@ -243,7 +252,8 @@ mod tests {
     #[test]
     fn limits_go_before_requests_and_parts_of_a_core_do_not_count() {
         let with = |resources| hardware(&container(json!({"name": "c", "resources": resources})));
-        let asked = with(json!({"limits": {"cpu": "3500m", "memory": "4Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}));
+        let asked =
+            with(json!({"limits": {"cpu": "3500m", "memory": "4Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}));
         assert_eq!((asked.cpu, asked.memory_mib), (Some(3), Some(4096)));
         let requested = with(json!({"requests": {"cpu": "2"}}));
         assert_eq!((requested.cpu, requested.memory_mib), (Some(2), None));
@@ -263,7 +273,10 @@ mod tests {
         let found = logins(&new).pop().unwrap();
         assert_eq!((found.host.as_str(), found.username.as_str()), ("ghcr.io", "me"));
         assert_eq!(found.password.expose(), "pass:word");
-        let old = secret(".dockercfg", json!({"r.example:5000": {"username": "u", "password": "p"}}));
+        let old = secret(
+            ".dockercfg",
+            json!({"r.example:5000": {"username": "u", "password": "p"}}),
+        );
         assert_eq!(logins(&old).pop().unwrap().host, "r.example:5000");
         assert!(logins(&secret(".dockercfg", json!("nonsense"))).is_empty());
     }
