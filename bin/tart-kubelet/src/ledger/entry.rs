@@ -53,11 +53,6 @@ impl Stage {
             Self::Planned | Self::Cloned | Self::Running { .. } => None,
         }
     }
-
-    /// Whether a VM may run: one more start would not be allowed for it.
-    pub(crate) fn may_run(&self) -> bool {
-        matches!(self, Self::Cloned | Self::Running { .. } | Self::Stopped(_))
-    }
 }
 
 /// How a container ended.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use entry::{Ending, Entry, Stage};
-pub(crate) use reconcile::{Found, reconcile};
+pub(crate) use reconcile::reconcile;
 use russet_vm::{PodVm, VmName};
 
 /// Why the ledger cannot be used. Without it no VM is started.

@@ -21,9 +21,6 @@ pub(crate) const TUIST_ENV: &str = "tuist.env";
 const PID: &str = "main.pid";
 /// What the container left for its owner, in [`STATUS`].
 pub(crate) const LAST_WORDS: &str = "termination-log";
-/// No container can be started so. What Docker says then, too.
-pub(crate) const NOT_STARTED: i32 = 125;
-
 /// A volume in a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
@@ -232,7 +229,7 @@ mod tests {
             ..Program::default()
         };
         let (code, output) = ran(&program, dir.path());
-        assert_eq!(code, Some(NOT_STARTED));
+        assert_eq!(code, Some(125));
         assert!(output.contains("there is no folder /nowhere/at/all"), "{output}");
     }
 

@@ -162,11 +162,6 @@ impl Machine {
         });
     }
 
-    /// Whether it was told to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stop.borrow().is_some()
-    }
-
     pub(crate) fn now(&self) -> Life {
         self.life.borrow().clone()
     }

@@ -47,11 +47,6 @@ impl ServerError {
             _ => None,
         }
     }
-
-    /// There is no such object.
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
-    }
 }
 
 /// The API server. The client changes with each certificate.
@@ -194,11 +189,12 @@ impl Server {
         };
         let params = PostParams::default();
         let call = api.create_token_request(account, &params, &request);
-        let answer = self
-            .ask(|| format!("get a token of the ServiceAccount {account}"), call)
-            .await?;
-        let status = answer.status.unwrap_or_default();
-        Ok((status.token, status.expiration_timestamp.0))
+        let what = || format!("get a token of the ServiceAccount {account}");
+        let answer = self.ask(what, call).await?;
+        match answer.status {
+            Some(status) => Ok((status.token, status.expiration_timestamp.0)),
+            None => Err(ServerError::Late { what: what() }),
+        }
     }
 
     /// Tells of something that happened to a Pod. Nobody waits for it, and nothing depends on it.

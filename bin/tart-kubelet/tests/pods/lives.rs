@@ -1,6 +1,6 @@
 //! What Pods go through when nothing goes wrong but they themselves.
 
-use crate::stage::{Mac, PATIENCE, phase, terminated};
+use crate::stage::{Mac, PATIENCE, is, phase, terminated};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, PostParams};
@@ -127,7 +127,15 @@ pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
     let pod = mac
         .run("job", script, json!({"spec": {"restartPolicy": "OnFailure"}}))
         .await?;
-    let again = mac.until_running("job").await?;
+    let restarted = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let statuses = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.container_statuses.as_ref());
+        let counts = statuses.into_iter().flatten().map(|status| status.restart_count);
+        counts.max() == Some(1) && is(pod, "Ready")
+    };
+    let again = mac.until("job", "a second start", restarted).await?;
     let container = again
         .status
         .context("a status")?

@@ -15,6 +15,7 @@ mod accidents;
 #[expect(dead_code, reason = "the other tests of this package need more of it")]
 mod harness;
 mod lives;
+mod reaching;
 mod stage;
 
 use anyhow::Result;
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
         accidents::an_agent_killed_after_the_end_still_tells_the_exit_code,
         accidents::an_end_while_the_agent_was_away_is_told_truly,
         accidents::a_pod_that_vanished_while_the_agent_was_away_leaves_nothing,
+        reaching::kubectl_reaches_into_a_vm,
+        reaching::a_port_of_a_vm_is_forwarded,
+        reaching::the_log_of_the_start_before_is_there,
         accidents::a_host_that_was_rebooted_does_not_call_it_a_success,
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -48,14 +48,26 @@ impl Mac {
     }
 
     pub(crate) fn start(&self) -> Result<Agent> {
+        self.start_with(&["--node-ip=127.77.9.9", "--kubelet-bind-address=0"])
+    }
+
+    /// The agent with its kubelet API, at an address that is nobody else's.
+    pub(crate) fn start_at(&self, address: &str) -> Result<Agent> {
+        self.start_with(&[&format!("--node-ip={address}")])
+    }
+
+    fn start_with(&self, more: &[&str]) -> Result<Agent> {
         let tart = format!("--tart-binary={}", self.host.path("bin/tart").display());
         let home = format!("--tart-home={}", self.control.home().display());
-        self.host.start(&[
-            &tart,
-            &home,
-            "--kubelet-bind-address=0",
+        let mut flags = vec![
+            tart.as_str(),
+            home.as_str(),
+            "--max-pods=3",
+            "--metrics-bind-address=0",
             "--log-filter=info,russet_tart_kubelet=debug",
-        ])
+        ];
+        flags.extend(more);
+        self.host.start_without_address(&flags)
     }
 
     pub(crate) fn switch(&self, change: impl FnOnce(&mut Switches)) -> Result<()> {

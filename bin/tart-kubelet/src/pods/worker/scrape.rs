@@ -42,10 +42,12 @@ impl Scraped {
 
 /// Waits for the port to be bound.
 pub(super) async fn changed(scraped: Option<&mut Scraped>) {
-    match scraped {
-        Some(scraped) if scraped.bound.changed().await.is_ok() => {}
-        _ => std::future::pending().await,
+    if let Some(scraped) = scraped
+        && scraped.bound.changed().await.is_ok()
+    {
+        return;
     }
+    std::future::pending().await
 }
 
 /// Where the guest of a container is.
