@@ -1,5 +1,6 @@
 //! The agent as a whole: find out who the host is, be its Node, answer those who ask how that goes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -44,17 +45,21 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
             Arc::clone(&pulse),
         ));
     }
-    let kubeconfig = tokio::fs::read_to_string(&config.kubeconfig).await.with_context(|| {
-        format!(
-            "failed to read {}; it is what the Node joins with, see --kubeconfig",
-            config.kubeconfig.display()
-        )
-    })?;
-    let connection = russet_node::connection(&Secret::new(kubeconfig)).await?;
+    let kubeconfig = read(&config.kubeconfig, "it is what the Node joins with, see --kubeconfig").await?;
+    let kubeconfig = Secret::new(kubeconfig);
+    let (connection, moved) = match &config.cluster_info {
+        Some(path) => {
+            let info = read(path, "it says where the API server is, see --cluster-info").await?;
+            let (connection, place) = russet_node::connection_to(&kubeconfig, &info).await?;
+            (connection, Some(place))
+        }
+        None => (russet_node::connection(&kubeconfig).await?, None),
+    };
     tracing::info!(
         node = config.spec.name,
         provider_id = config.spec.provider_id,
         address = ?host.fixed(),
+        server = %moved.as_ref().unwrap_or(&connection.cluster_url),
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
@@ -66,7 +71,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let agent = Agent {
         spec: &config.spec,
         connection,
-        moved: None,
+        moved,
         machine: host.as_ref(),
         store: &store,
         rhythm: Rhythm::default(),
@@ -122,9 +127,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
 /// it from the cluster.
 async fn client_ca(config: &Config, connection: &kube::Config) -> anyhow::Result<String> {
     if let Some(path) = &config.client_ca {
-        return tokio::fs::read_to_string(path)
-            .await
-            .with_context(|| format!("failed to read {}; see --client-ca-file", path.display()));
+        return read(path, "it says who may call the kubelet API, see --client-ca-file").await;
     }
     let authorities = connection.root_cert.clone().unwrap_or_default();
     Ok(authorities.iter().map(|der| pem(der)).collect())
@@ -160,4 +163,10 @@ fn runtime(config: &Config) -> anyhow::Result<Arc<dyn Runtime>> {
             words: vec![SUPERVISE.into()],
         },
     })))
+}
+
+async fn read(path: &Path, why: &str) -> anyhow::Result<String> {
+    tokio::fs::read_to_string(path)
+        .await
+        .with_context(|| format!("failed to read {}; {why}", path.display()))
 }

@@ -167,6 +167,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/etc/tart-kubelet/kubeconfig")]
     pub kubeconfig: PathBuf,
 
+    /// Where the API server is and who vouches for it, as kube-public/cluster-info has it; wins over --kubeconfig (new)
+    #[arg(long, value_name = "FILE")]
+    pub cluster_info: Option<PathBuf>,
+
     /// Where the node's key and memory are (new)
     #[arg(
         long,

@@ -60,6 +60,8 @@ pub struct Config {
     pub spec: Spec,
     /// What it joins with.
     pub kubeconfig: PathBuf,
+    /// Where the API server is by now, if not where that says.
+    pub cluster_info: Option<PathBuf>,
     /// Where its key and its memory are.
     pub state: PathBuf,
     /// Its address, if it is given.
@@ -149,6 +151,7 @@ impl Config {
                 .or_else(|| args.home.map(|home| home.join(".tart")))
                 .unwrap_or_else(|| args.state_dir.join("tart")),
             runtime: args.runtime,
+            cluster_info: args.cluster_info,
             state: args.state_dir,
             node_ip: args.node_ip,
             node_ip_source: args.node_ip_source,

@@ -22,7 +22,7 @@ use russet_pod::admit::Refusal;
 use russet_pod::facts::{Hook, State};
 use russet_pod::lifecycle::{self, Action, Stop};
 use russet_pod::status::Phase;
-use russet_vm::PodVm;
+use russet_vm::{PodVm, VmName};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -657,7 +657,13 @@ async fn farewell(host: &Host, uid: &str, machines: BTreeMap<String, Machine>) {
     }
     host.roster.remove(uid);
     host.directory.remove(uid);
-    for (vm, _) in host.shop.ledger.of_pod(uid) {
+    for (vm, entry) in host.shop.ledger.of_pod(uid) {
+        // The clone of an agent that died may have come after it was given up.
+        if entry.given_up
+            && let Err(error) = host.shop.runtime.delete(&VmName::from(vm.clone())).await
+        {
+            tracing::info!(%vm, %error, "a virtual machine that came late could not be deleted; it is swept later");
+        }
         if let Err(error) = host.shop.ledger.forget(&vm) {
             tracing::warn!(%vm, %error, "an old entry could not be removed");
         }

@@ -31,7 +31,7 @@ async fn ends_well(mac: &Mac, pod: &Pod) -> Result<()> {
 
 /// The clone of the agent that died goes on, and lands when another VM runs already.
 pub(crate) async fn an_agent_killed_while_a_vm_is_planned_makes_another() -> Result<()> {
-    let mac = Mac::new("kill-1").await?;
+    let mac = Mac::new("killa1").await?;
     let agent = mac.start()?;
     mac.slow("clone")?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
@@ -43,13 +43,11 @@ pub(crate) async fn an_agent_killed_while_a_vm_is_planned_makes_another() -> Res
 }
 
 pub(crate) async fn an_agent_killed_when_a_vm_is_cloned_goes_on_with_it() -> Result<()> {
-    let mac = Mac::new("kill-2").await?;
+    let mac = Mac::new("killa2").await?;
     let agent = mac.start()?;
-    // The list before the start is what takes long.
-    let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
-    mac.slow("set")?;
-    mac.until_stage("planned").await?;
+    // The look at the host before the start is what takes long.
     mac.slow("list")?;
+    let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_stage("cloned").await?;
     agent.killed().await?;
     mac.quick()?;
@@ -58,7 +56,7 @@ pub(crate) async fn an_agent_killed_when_a_vm_is_cloned_goes_on_with_it() -> Res
 }
 
 pub(crate) async fn an_agent_killed_while_a_vm_runs_goes_on_with_it() -> Result<()> {
-    let mac = Mac::new("kill-3").await?;
+    let mac = Mac::new("killa3").await?;
     let agent = mac.start()?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
@@ -72,7 +70,7 @@ pub(crate) async fn an_agent_killed_while_a_vm_runs_goes_on_with_it() -> Result<
 }
 
 pub(crate) async fn an_agent_killed_after_the_end_still_tells_the_exit_code() -> Result<()> {
-    let mac = Mac::new("kill-4").await?;
+    let mac = Mac::new("killa4").await?;
     let agent = mac.start()?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
@@ -92,7 +90,7 @@ pub(crate) async fn an_agent_killed_after_the_end_still_tells_the_exit_code() ->
 
 /// Such an end was once called a success. (incident lost-exit-code)
 pub(crate) async fn an_end_while_the_agent_was_away_is_told_truly() -> Result<()> {
-    let mac = Mac::new("kill-5").await?;
+    let mac = Mac::new("killa5").await?;
     let agent = mac.start()?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
@@ -111,7 +109,7 @@ pub(crate) async fn an_end_while_the_agent_was_away_is_told_truly() -> Result<()
 }
 
 pub(crate) async fn a_pod_that_vanished_while_the_agent_was_away_leaves_nothing() -> Result<()> {
-    let mac = Mac::new("kill-6").await?;
+    let mac = Mac::new("killa6").await?;
     let agent = mac.start()?;
     mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
@@ -125,7 +123,7 @@ pub(crate) async fn a_pod_that_vanished_while_the_agent_was_away_leaves_nothing(
 }
 
 pub(crate) async fn a_host_that_was_rebooted_does_not_call_it_a_success() -> Result<()> {
-    let mac = Mac::new("kill-7").await?;
+    let mac = Mac::new("killa7").await?;
     let agent = mac.start()?;
     mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
     mac.until_running("job").await?;

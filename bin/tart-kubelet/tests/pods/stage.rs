@@ -180,10 +180,13 @@ impl Mac {
         found
     }
 
+    /// Waits for a stage, or for one after it: on a busy machine it may be over before it is seen.
     pub(crate) async fn until_stage(&self, stage: &str) -> Result<()> {
+        let order = ["planned", "cloned", "running", "stopped", "deleted"];
+        let rank = |stage: &str| order.iter().position(|known| *known == stage);
         wait::until(&format!("a VM that is {stage}"), PATIENCE, || async {
             let stages = self.stages();
-            Ok(if stages.iter().any(|found| found == stage) {
+            Ok(if stages.iter().any(|found| rank(found) >= rank(stage)) {
                 Look::Done(())
             } else {
                 Look::NotYet(format!("{stages:?} {}", self.host.log()))
