@@ -2,7 +2,8 @@
 //!
 //! Two things wait like this in a kubelet, and they count from different moments: a container that ended waits from its end
 //! ([`Backoff::after_exit`]), an image that could not be pulled from the failed attempt ([`Backoff::after_failure`]).
-//! Everything here is a value: the same calls give the same waits, and a ledger can keep it.
+//! Everything here is a value: the same calls give the same waits, and a ledger can keep it. An event that lies ahead means
+//! that the clock has gone back; nobody waits for it.
 
 use crate::time::{after, in_words};
 use jiff::Timestamp;
@@ -12,9 +13,9 @@ use std::time::Duration;
 /// The first wait.
 pub const FIRST: Duration = Duration::from_secs(10);
 /// The longest wait.
-pub const LONGEST: Duration = Duration::from_secs(300);
+pub const LONGEST: Duration = Duration::from_mins(5);
 /// What ran, or was left alone, for longer than this begins anew.
-pub const FORGET: Duration = Duration::from_secs(600);
+pub const FORGET: Duration = Duration::from_mins(10);
 
 /// What is remembered of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ impl Backoff {
     pub fn after_exit(&self, finished: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let entry = self.entry.filter(|entry| !entry.is_forgotten(finished))?;
         let ready = after(finished, entry.wait);
-        (now < ready).then_some(ready)
+        (finished <= now && now < ready).then_some(ready)
     }
 
     /// To be called when what ended at `finished` is started again: the next wait is longer.
@@ -52,7 +53,7 @@ impl Backoff {
     pub fn after_failure(&self, now: Timestamp) -> Option<Timestamp> {
         let entry = self.entry.filter(|entry| !entry.is_forgotten(now))?;
         let ready = after(entry.grown, entry.wait);
-        (now < ready).then_some(ready)
+        (entry.grown <= now && now < ready).then_some(ready)
     }
 
     /// The present wait.
@@ -146,6 +147,16 @@ mod tests {
         assert_eq!(backoff.failed(at(15)), at(35));
         backoff.reset();
         assert_eq!(backoff.failed(at(36)), at(46));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_clock_that_has_gone_back() {
+        let mut backoff = Backoff::default();
+        backoff.restarted(at(5000), at(5000));
+        assert_eq!(backoff.after_exit(at(5001), at(5001)), Some(at(5011)));
+        assert_eq!(backoff.after_exit(at(5001), at(1000)), None);
+        backoff.failed(at(5001));
+        assert_eq!(backoff.after_failure(at(1000)), None);
     }
 
     #[test]

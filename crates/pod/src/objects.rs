@@ -73,7 +73,7 @@ pub struct Token {
 }
 
 /// The oldest a token may get before it is replaced.
-const OLDEST: Duration = Duration::from_secs(24 * 3600);
+const OLDEST: Duration = Duration::from_hours(24);
 
 impl Token {
     /// When to ask for the next one: after 80 % of its life or a day, and earlier by `jitter` (up to 10 s) so that a thousand

@@ -124,6 +124,7 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_suffix_has_its_value() {
@@ -145,6 +146,25 @@ mod tests {
             assert_eq!(Amount::parse(text).unwrap().milli(), milli, "{text}");
         }
         assert_eq!(Amount::parse("1Ei").unwrap().value(), 1 << 60);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_brings_the_reader_down(text in ".*") {
+            let _ = Amount::parse(&text);
+        }
+
+        #[test]
+        fn whole_numbers_read_back(units in 0..=i64::MAX, suffix in prop_oneof![Just(""), Just("e0"), Just(".0")]) {
+            prop_assert_eq!(Amount::parse(&format!("{units}{suffix}")).unwrap().value(), units);
+        }
+
+        #[test]
+        fn a_number_and_its_thousandths_are_the_same(milli in 0..1_000_000_000_i64) {
+            prop_assert_eq!(Amount::parse(&format!("{milli}m")).unwrap().milli(), milli);
+            let (whole, part) = (milli / 1000, milli % 1000);
+            prop_assert_eq!(Amount::parse(&format!("{whole}.{part:03}")).unwrap().milli(), milli);
+        }
     }
 
     #[test]

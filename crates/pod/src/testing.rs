@@ -24,7 +24,7 @@ pub(crate) fn pod(mut spec: Value) -> Pod {
 
 /// A Pod with one container.
 pub(crate) fn pod_of(container: Value) -> (Pod, Container) {
-    let pod = pod(json!({"containers": [container]}));
+    let pod = pod(json!({"containers": Value::Array(vec![container])}));
     let container = pod.spec.as_ref().expect("a spec").containers[0].clone();
     (pod, container)
 }

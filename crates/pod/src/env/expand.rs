@@ -10,14 +10,8 @@ pub fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
             result.push('$');
             rest = escaped;
         } else if let Some((name, beyond)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            match value(name) {
-                Some(value) => result.push_str(&value),
-                None => {
-                    result.push_str("$(");
-                    result.push_str(name);
-                    result.push(')');
-                }
-            }
+            let value = value(name).unwrap_or_else(|| format!("$({name})"));
+            result.push_str(&value);
             rest = beyond;
         } else {
             result.push('$');

@@ -23,6 +23,7 @@ mod tests;
 
 pub use plan::{Action, Plan, Room, Stop, StopWhy};
 
+use crate::backoff;
 use crate::facts::{ContainerFacts, Ending, Hook, PodFacts, State, Why};
 use crate::spec::{self, Kind};
 use crate::time::{after, left, seconds};
@@ -113,10 +114,9 @@ fn ending(pod: &Pod, facts: &PodFacts, now: Timestamp) -> Option<Ending> {
             .map(|grace| Ending::new(Why::Deleted, grace, now))
             .or_else(expired);
     };
-    if let Some(grace) = deleted.filter(|grace| *grace < ending.grace) {
-        ending.grace = grace;
-        ending.deadline = ending.deadline.min(after(now, grace));
-    }
+    ending.grace = deleted.map_or(ending.grace, |grace| grace.min(ending.grace));
+    // Also when the clock went back: nobody gets more than was granted.
+    ending.deadline = ending.deadline.min(after(now, ending.grace));
     Some(ending)
 }
 
@@ -233,7 +233,11 @@ impl Decision<'_> {
                     facts.restarts.saturating_add(1),
                 )
             }
-            State::Stuck(stuck) => (Some(stuck.retry).filter(|retry| self.now < *retry), facts.restarts),
+            State::Stuck(stuck) => {
+                // No wait is longer than the longest one, so one that seems to be was set by a clock that has gone back.
+                let waits = self.now < stuck.retry && stuck.retry <= after(self.now, backoff::LONGEST);
+                (Some(stuck.retry).filter(|_| waits), facts.restarts)
+            }
             _ => (None, facts.restarts),
         };
         let container = container.name.clone();
@@ -256,7 +260,7 @@ impl Decision<'_> {
         } else {
             self.now
         };
-        if facts.stopping.is_some_and(|told| told <= deadline || !runs) {
+        if facts.stopping.is_some_and(|told| told <= deadline) {
             return;
         }
         let stop = Stop {

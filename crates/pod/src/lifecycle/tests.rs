@@ -125,6 +125,27 @@ fn there_is_never_a_start_without_room() {
 }
 
 #[test]
+fn stops_come_before_hooks_and_starts() {
+    let hook = json!({"postStart": {"exec": {"command": ["x"]}}});
+    let pod = pod(json!({"containers": [{"name": "a", "lifecycle": hook}, {"name": "b"}, {"name": "c"}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    running(&mut facts, "b");
+    facts.container_mut("b").unhealthy = Some(Unhealthy {
+        probe: probe::Kind::Liveness,
+        grace: None,
+    });
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    assert!(
+        matches!(
+            &plan.actions[..],
+            [Action::Stop(_), Action::PostStart { .. }, Action::Start { .. }]
+        ),
+        "{plan:?}"
+    );
+}
+
+#[test]
 fn a_restart_waits_for_its_back_off() {
     let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
     exited(&mut facts, "a", 1);
@@ -254,6 +275,26 @@ fn a_pod_that_was_active_for_too_long_is_ended() {
 }
 
 #[test]
+fn a_clock_that_went_back_gives_nobody_more_time() {
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 30), facts());
+    running(&mut facts, "a");
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::from_secs(30), at(NOW)));
+    let plan = next(&pod, &facts, ROOM, at(NOW - 3600));
+    assert_eq!(plan.ending.unwrap().deadline, at(NOW - 3570));
+    let mut stuck = self::facts();
+    stuck
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "denied", at(NOW + 10));
+    let plan = next(
+        &self::pod(json!({"containers": [{"name": "a"}]})),
+        &stuck,
+        ROOM,
+        at(NOW - 3600),
+    );
+    assert_eq!(plan.actions, [start("a", 0)]);
+}
+
+#[test]
 fn the_first_cause_of_an_end_stays() {
     let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
     running(&mut facts, "a");
@@ -315,5 +356,5 @@ fn a_hook_that_took_too_long_leaves_the_container_two_seconds() {
         panic!("{plan:?}")
     };
     assert_eq!(stop.after_hook(Duration::from_secs(10)), Duration::from_secs(20));
-    assert_eq!(stop.after_hook(Duration::from_secs(60)), LEAST_GRACE);
+    assert_eq!(stop.after_hook(Duration::from_mins(1)), LEAST_GRACE);
 }

@@ -44,6 +44,7 @@ pub(super) async fn probe(action: &GRPCAction, timeout: Duration, target: Target
     let late = tokio::time::sleep(timeout);
     tokio::pin!(late);
     let stream = tokio::select! {
+        biased;
         stream = target.dial.dial(&host, port) => stream,
         () = &mut late => {
             let words = format!("timeout: failed to connect service \"{at}\" within {limit}: context deadline exceeded");
@@ -56,6 +57,7 @@ pub(super) async fn probe(action: &GRPCAction, timeout: Duration, target: Target
     };
     let service = action.service.clone().unwrap_or_default();
     let reply = tokio::select! {
+        biased;
         reply = check(stream, &at, service) => reply,
         () = &mut late => return Answer::Bad(format!("timeout: health rpc did not complete within {limit}")),
     };

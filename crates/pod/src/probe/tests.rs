@@ -1,1 +1,2 @@
-
+mod asked;
+mod counted;

@@ -7,7 +7,7 @@ use crate::time::stored;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 
-struct Told {
+pub(super) struct Told {
     kind: &'static str,
     holds: bool,
     reason: Option<&'static str>,
@@ -34,15 +34,11 @@ impl Told {
     }
 }
 
-/// Our conditions in the order of a stock kubelet, then those of others as they are.
-pub(super) fn conditions(
-    pod: &Pod,
-    facts: &PodFacts,
-    status: &PodStatus,
-    phase: Phase,
-    old: &PodStatus,
-    now: Timestamp,
-) -> Vec<PodCondition> {
+/// A condition that we alone set, and take off again.
+const RESIZE: &str = "PodResizePending";
+
+/// Our conditions in the order of a stock kubelet.
+pub(super) fn told(pod: &Pod, facts: &PodFacts, status: &PodStatus, phase: Phase, old: &PodStatus) -> Vec<Told> {
     let old = old.conditions.as_deref().unwrap_or_default();
     let containers_ready = containers_ready(pod, status, phase);
     let mut told = vec![
@@ -65,16 +61,32 @@ pub(super) fn conditions(
             message: verdict(&ending.why).map(|(_, message)| message),
         });
     }
-    let generation = pod.metadata.generation;
+    told
+}
+
+/// What is said to somebody who resizes a VM that runs.
+pub(super) fn resize_refused(containers: &[String]) -> Told {
+    let names = containers.join(" ");
+    Told {
+        kind: RESIZE,
+        holds: true,
+        reason: Some("Infeasible"),
+        message: Some(format!(
+            "a VM cannot be resized while it runs; it will be when it is restarted: [{names}]"
+        )),
+    }
+}
+
+/// Ours with their times, then those of others as they are.
+pub(super) fn dated(told: Vec<Told>, generation: Option<i64>, old: &PodStatus, now: Timestamp) -> Vec<PodCondition> {
+    let old = old.conditions.as_deref().unwrap_or_default();
     let ours: Vec<_> = told
         .into_iter()
         .map(|told| condition(told, generation, old, now))
         .collect();
-    let foreign = old
-        .iter()
-        .filter(|other| ours.iter().all(|own| own.type_ != other.type_))
-        .cloned();
-    ours.iter().cloned().chain(foreign).collect()
+    let is_foreign = |other: &&PodCondition| other.type_ != RESIZE && ours.iter().all(|own| own.type_ != other.type_);
+    let foreign: Vec<_> = old.iter().filter(is_foreign).cloned().collect();
+    ours.into_iter().chain(foreign).collect()
 }
 
 fn condition(told: Told, generation: Option<i64>, old: &[PodCondition], now: Timestamp) -> PodCondition {

@@ -2,14 +2,14 @@
 
 use super::message::shared_limit;
 use crate::backoff;
-use crate::facts::{ContainerFacts, Exit, PodFacts, State, reasons};
+use crate::facts::{Exit, PodFacts, State, reasons};
 use crate::lifecycle::is_started;
 use crate::spec::{self, Kind};
 use crate::time::stored;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    Pod,
+    Pod, PodStatus,
 };
 
 /// Init containers and main ones, each in the order of the spec.
@@ -19,9 +19,9 @@ pub(super) fn statuses(pod: &Pod, facts: &PodFacts, now: Timestamp) -> (Vec<Cont
     for (kind, container) in spec::containers(pod) {
         let status = one(pod, kind, container, facts, count, now);
         if kind == Kind::Main {
-            mains.push(status)
+            mains.push(status);
         } else {
-            inits.push(status)
+            inits.push(status);
         }
     }
     (inits, mains)
@@ -139,23 +139,56 @@ fn ended(exit: &Exit, count: usize) -> ContainerState {
     }
 }
 
-/// A Pod that was ended has no containers that wait: those whose turn had come and that never came to run are failures.
+/// A VM keeps what it was started with. Where the spec has come to say something else, the status goes on to say what is
+/// true; returns the names of those containers.
+pub(super) fn keep_resources(
+    facts: &PodFacts,
+    old: &PodStatus,
+    inits: &mut [ContainerStatus],
+    mains: &mut [ContainerStatus],
+) -> Vec<String> {
+    let lists = [&old.init_container_statuses, &old.container_statuses];
+    let published: Vec<_> = lists.into_iter().flatten().flatten().collect();
+    let mut outgrown = Vec::new();
+    for status in inits.iter_mut().chain(mains) {
+        let before = published.iter().find(|before| before.name == status.name);
+        let same = before.filter(|before| {
+            facts.container(&status.name).state.is_live() && before.restart_count == status.restart_count
+        });
+        let Some(given) = same.and_then(|before| before.resources.clone()) else {
+            continue;
+        };
+        if status.resources.as_ref() != Some(&given) {
+            outgrown.push(status.name.clone());
+            status.allocated_resources.clone_from(&given.requests);
+            status.resources = Some(given);
+        }
+    }
+    outgrown
+}
+
+/// A Pod that was ended has no containers that wait: those whose turn had come and that never came to run are failures. The
+/// turn of the first one has always come.
 pub(super) fn settle(pod: &Pod, facts: &PodFacts, inits: &mut [ContainerStatus], mains: &mut [ContainerStatus]) {
-    let begun = |kind: Kind| {
-        spec::containers(pod).any(|(found, container)| found == kind && facts.container(&container.name).was_begun())
-    };
-    let main_begun = begun(Kind::Main);
-    let last_begun = inits
+    let known = |name: &str| facts.container(name);
+    let begun = mains.iter().any(|status| known(&status.name).was_begun());
+    let last_passed = spec::containers(pod)
+        .rfind(|(kind, _)| *kind != Kind::Main)
+        .is_none_or(|(kind, last)| {
+            let known = known(&last.name);
+            match kind {
+                Kind::Sidecar => is_started(last, known),
+                _ => matches!(&known.state, State::Exited(exit) if exit.code == 0),
+            }
+        });
+    let initialized = begun || last_passed;
+    let reached = inits
         .iter()
-        .rposition(|status| facts.container(&status.name).was_begun());
-    let reached = if main_begun {
-        inits.len()
-    } else {
-        last_begun.map_or(0, |index| index + 1)
-    };
-    let of_mains = mains.iter_mut().filter(|_| main_begun);
+        .rposition(|status| known(&status.name).was_begun())
+        .map_or(1, |index| index + 1);
+    let of_mains = mains.iter_mut().filter(|_| initialized);
     for status in inits.iter_mut().take(reached).chain(of_mains) {
-        let known: &ContainerFacts = facts.container(&status.name);
+        let known = facts.container(&status.name);
         let terminated = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
         if !terminated {
             let at = facts.ending.as_ref().map(|ending| ending.since).unwrap_or_default();

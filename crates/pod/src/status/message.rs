@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_log_that_stands_in_has_at_most_eighty_lines_and_two_kibibytes() {
-        let lines: String = (0..200).map(|line| format!("{line}\n")).collect();
+        let lines = (0..200).map(|line| line.to_string()).collect::<Vec<_>>().join("\n") + "\n";
         let words = termination_message(Some("FallbackToLogsOnError"), 1, None, lines.as_bytes()).unwrap();
         assert_eq!((words.lines().count(), words.lines().next()), (80, Some("120")));
         let wide = "x".repeat(5000);

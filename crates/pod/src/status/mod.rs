@@ -44,6 +44,7 @@ pub fn status(pod: &Pod, facts: &PodFacts, now: Timestamp) -> PodStatus {
     let old = pod.status.clone().unwrap_or_default();
     let over = facts.ending.is_some() && facts.live() == 0;
     let (mut inits, mut mains) = containers::statuses(pod, facts, now);
+    let outgrown = containers::keep_resources(facts, &old, &mut inits, &mut mains);
     if over {
         containers::settle(pod, facts, &mut inits, &mut mains);
     }
@@ -73,7 +74,11 @@ pub fn status(pod: &Pod, facts: &PodFacts, now: Timestamp) -> PodStatus {
         ephemeral_container_statuses: some(containers::ephemeral(pod)),
         ..PodStatus::default()
     };
-    status.conditions = Some(conditions::conditions(pod, facts, &status, phase, &old, now));
+    let mut told = conditions::told(pod, facts, &status, phase, &old);
+    if !outgrown.is_empty() && !phase.is_terminal() {
+        told.push(conditions::resize_refused(&outgrown));
+    }
+    status.conditions = Some(conditions::dated(told, pod.metadata.generation, &old, now));
     status
 }
 

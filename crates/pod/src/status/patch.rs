@@ -28,15 +28,16 @@ pub fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Option<Valu
     let (old, new) = (read(old), read(Some(new)));
     let mut changed = Map::new();
     for field in FIELDS {
-        let (before, after) = (&old[field], &new[field]);
+        let of = |status: &'_ Value| status.get(field).cloned().unwrap_or_default();
+        let (before, after) = (of(&old), of(&new));
         if before == after {
             continue;
         }
         let value = match field {
-            "conditions" => changed_conditions(before, after),
+            "conditions" => changed_conditions(&before, &after),
             // These merge by address, so an old one would stay beside the new one.
-            "hostIPs" | "podIPs" => replaced(before, after),
-            _ => after.clone(),
+            "hostIPs" | "podIPs" => replaced(&before, &after),
+            _ => after,
         };
         changed.insert(field.to_owned(), value);
     }
@@ -59,7 +60,12 @@ fn changed_conditions(before: &Value, after: &Value) -> Value {
         }
         condition
     });
-    complete.collect()
+    let kind = |condition: &Value| condition.get("type").cloned();
+    let gone = before
+        .iter()
+        .filter(|old| !after.iter().any(|new| kind(new) == kind(old)));
+    let removed = gone.map(|old| json!({"type": kind(old), "$patch": "delete"}));
+    complete.chain(removed).collect()
 }
 
 fn replaced(before: &Value, after: &Value) -> Value {
@@ -107,6 +113,24 @@ mod tests {
             "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
         }});
         assert_eq!(patch("u", Some(&old), &new), Some(expected));
+    }
+
+    #[test]
+    fn a_condition_that_is_gone_is_taken_off() {
+        let old = status(json!({"conditions": [{"type": "PodResizePending", "status": "True"}]}));
+        let sent = patch(
+            "u",
+            Some(&old),
+            &PodStatus {
+                conditions: Some(Vec::new()),
+                ..PodStatus::default()
+            },
+        )
+        .unwrap();
+        assert_eq!(
+            sent["status"]["conditions"],
+            json!([{"type": "PodResizePending", "$patch": "delete"}])
+        );
     }
 
     #[test]

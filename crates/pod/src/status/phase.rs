@@ -71,7 +71,8 @@ pub(super) fn of_statuses(pod: &Pod, inits: &[ContainerStatus], mains: &[Contain
         let part = find(&container.name).map_or(Part::Waiting, part);
         let again = |code| !over && spec::restarts(pod, kind, container, code);
         match (kind, part) {
-            (Kind::Init, Part::Stopped(0)) => {}
+            // A sidecar that ended will be started again while it is needed, and says nothing.
+            (Kind::Init, Part::Stopped(0)) | (Kind::Sidecar, Part::Stopped(_)) => {}
             (Kind::Init, Part::Stopped(code)) if !again(code) => return Phase::Failed,
             (Kind::Init, _) => init_pending = true,
             (Kind::Sidecar, Part::Running) => {
@@ -83,8 +84,6 @@ pub(super) fn of_statuses(pod: &Pod, inits: &[ContainerStatus], mains: &[Contain
                 sidecar_pending = true;
                 waiting += 1;
             }
-            // One that ended will be started again while it is needed, and says nothing.
-            (Kind::Sidecar, Part::Stopped(_)) => {}
             (Kind::Main, Part::Running) => running += 1,
             (Kind::Main, Part::Waiting) => waiting += 1,
             (Kind::Main, Part::Stopped(code)) => {

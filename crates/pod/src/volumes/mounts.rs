@@ -11,7 +11,11 @@ pub struct Mount {
     pub volume: String,
     /// Where in the container.
     pub path: String,
-    /// The part of the volume that is shown. It is what it was when the container started, and never changes after.
+    /// The volume is files of Kubernetes, made by us. Decided by the spec: what is on the disk of an emptyDir was made by guests.
+    pub files: bool,
+    /// The part of the volume that is shown. Of files it is a copy from the start of the container, which never changes after.
+    /// In an emptyDir it has to be found, and made, inside the guest: on the host, a link that some guest left there would
+    /// lead anywhere.
     pub sub_path: Option<String>,
     /// The container may not write.
     pub read_only: bool,
@@ -71,6 +75,7 @@ pub fn mounts(pod: &Pod, container: &Container, env: &Environment) -> Result<Vec
         Ok(Mount {
             volume: mount.name.clone(),
             path: mount.mount_path.clone(),
+            files: volume.empty_dir.is_none(),
             sub_path,
             read_only: mount.read_only == Some(true) || volume.empty_dir.is_none(),
         })

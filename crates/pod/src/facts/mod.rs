@@ -13,6 +13,8 @@
 //! back-off. A container has at most one instance: it is live in `Starting` and `Running` and in no other state, and `Exited`
 //! means that nothing of it runs any more, the VM included. All of it can be written to a ledger.
 
+mod recovered;
+
 use crate::backoff::Backoff;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -180,7 +182,7 @@ pub struct Stuck {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// When to try again.
+    /// When to try again; at most [`crate::backoff::LONGEST`] ahead.
     pub retry: Timestamp,
 }
 
