@@ -14,7 +14,6 @@ use russet_controller::Outcome;
 use russet_scaleway::apple_silicon::Password;
 use tracing::info;
 
-use super::bootstrapping::facts;
 use super::look::Sights;
 use super::reconcile::NOW;
 use super::status::Draft;
@@ -28,8 +27,6 @@ use crate::surroundings::key;
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// Steps that had to wait are tried again this often.
-const HELD_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a look at a host that serves ended.
 pub(super) enum Kept {
@@ -51,7 +48,15 @@ fn reason(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn up_to_date(verdict: &Verdict) -> Condition {
+/// What a condition says of a host: how the rollout stands, and what of the set-up that is over had to wait, or waits for somebody.
+fn up_to_date(verdict: &Verdict, steps: &[Step]) -> Condition {
+    if *verdict == Verdict::UpToDate
+        && let Some((step, why)) = held(steps).next()
+    {
+        return Condition::new(types::UP_TO_DATE, false, "StepHeld")
+            .message(format!("step {step}: {why}"))
+            .severity(Severity::Warning);
+    }
     let severity = match verdict {
         Verdict::Wait(Wait::GaveUp { .. }) => Severity::Error,
         Verdict::Wait(Wait::Retry { .. } | Wait::Failing { .. }) => Severity::Warning,
@@ -75,10 +80,16 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
     }
 }
 
+/// Steps that had to wait, and why.
+fn held(steps: &[Step]) -> impl Iterator<Item = (&str, &str)> {
+    let pending = steps.iter().filter(|step| step.state == StepState::Pending);
+    pending.filter_map(|step| Some((step.name.as_str(), step.message.as_deref()?)))
+}
+
 /// Whether steps of a set-up that is over had to wait.
 fn waits(mac: &Mac) -> bool {
-    let mut steps = mac.status.iter().flat_map(|status| &status.steps);
-    steps.any(|step| step.state == StepState::Pending && step.message.is_some())
+    let steps = mac.status.as_ref().map(|status| status.steps.as_slice());
+    held(steps.unwrap_or_default()).next().is_some()
 }
 
 /// Whether a machine is of the same fleet.
@@ -105,6 +116,10 @@ impl Context {
         if let Seat::Running(_) = seat {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
+        // Without it nobody can say what the host should have, nor could it join.
+        if self.learn().await.is_err() {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
         if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
@@ -128,7 +143,8 @@ impl Context {
         let mut draft = Draft::start(mac);
         let message = draft.status.failure_message.clone().unwrap_or_default();
         put(&mut draft, &marks, &message);
-        draft.condition(up_to_date(&verdict));
+        let condition = up_to_date(&verdict, &draft.status.steps);
+        draft.condition(condition);
         if self.write_draft(mac, draft).await?.is_some() {
             return Ok(Kept::Done(NOW));
         }
@@ -143,7 +159,7 @@ impl Context {
             return Ok(Kept::Same(Some(again)));
         }
         let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
-        let held = waits(mac).then_some(HELD_AGAIN);
+        let held = waits(mac).then_some(self.parts.rules.held_again);
         Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
 
@@ -210,7 +226,7 @@ impl Context {
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
             work: self.memory.work(&uid),
         };
-        let desired = self.parts.bootstrapper.desired(&self::facts(mac));
+        let desired = self.parts.bootstrapper.desired(&self.facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
     }
 
@@ -256,7 +272,7 @@ impl Context {
 
     /// Goes on with steps that had to wait, such as a program that is not exchanged under a virtual machine.
     fn finish(&self, mac: &Mac, machine: &Machine) -> bool {
-        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, HELD_AGAIN) {
+        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, self.parts.rules.held_again) {
             return false;
         }
         info!("steps of the host had to wait; they are tried again");
@@ -274,7 +290,8 @@ impl Context {
         draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
         put(&mut draft, &rollout::succeeded(&hash), "");
         if self.rollout_host(mac).desired == hash {
-            draft.condition(up_to_date(&Verdict::UpToDate));
+            let condition = up_to_date(&Verdict::UpToDate, &draft.status.steps);
+            draft.condition(condition);
         }
         self.write_draft(mac, draft).await?;
         self.parts.pool.acknowledge(uid);
@@ -346,5 +363,34 @@ impl Context {
             self.bad_news(mac, reason, message).await;
         }
         Ok(NOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::note_step;
+
+    /// A builder whose Packer lost its access to the local network served on, and only who read its steps could know.
+    /// (incident packer-upgrade-revokes-tcc)
+    #[test]
+    fn a_step_that_waits_is_in_a_condition_though_the_host_is_up_to_date() {
+        let mut steps = Vec::new();
+        let told = |steps: &[Step]| {
+            let condition = up_to_date(&Verdict::UpToDate, steps);
+            (condition.status, condition.reason, condition.message)
+        };
+        let fine = told(&steps);
+        let mut note = |state, message: Option<&str>| {
+            let message = message.map(ToOwned::to_owned);
+            note_step(&mut steps, "github-runner", state, message, Timestamp::UNIX_EPOCH);
+            told(&steps)
+        };
+        let (status, reason, message) = note(StepState::Pending, Some("packer has another code signature"));
+        assert_eq!(status, conditions::ConditionStatus::False);
+        assert_eq!(reason.as_deref(), Some("StepHeld"));
+        let message = message.unwrap();
+        assert_eq!(message, "step github-runner: packer has another code signature");
+        assert_eq!(note(StepState::Succeeded, None), fine);
     }
 }
