@@ -259,13 +259,19 @@ fn only_the_mode_is_a_change_too() {
 #[test]
 fn no_other_user_of_the_host_reaches_a_volume() {
     let place = tempfile::tempdir().unwrap();
-    let above = place.path().join("pod");
-    fs::create_dir(&above).unwrap();
-    fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
-    Folder::open(above.join("v")).unwrap();
-    make_empty_dir(&above.join("e")).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&above), mode(&above.join("e"))), (0o700, 0o777));
+    let open_to_all = |name: &str| {
+        let above = place.path().join(name);
+        fs::create_dir(&above).unwrap();
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+        above
+    };
+    let files = open_to_all("files");
+    Folder::open(files.join("v")).unwrap();
+    assert_eq!(mode(&files), 0o700);
+    let empty = open_to_all("empty");
+    make_empty_dir(&empty.join("e")).unwrap();
+    assert_eq!((mode(&empty), mode(&empty.join("e"))), (0o700, 0o777));
 }
 
 /// An agent that was killed between any two steps leaves the old files or the new ones, and its rest is cleared away.
