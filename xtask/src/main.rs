@@ -18,6 +18,7 @@ mod history;
 mod layers;
 mod reference;
 mod setup;
+mod test_run;
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Generates and checks what the workspace promises")]

@@ -198,18 +198,6 @@ impl Summary {
     /// written without spaces; sample times are milliseconds.
     pub(crate) fn resource_metrics(&self) -> String {
         let mut page = Page::default();
-        page.family(
-            "node_cpu_usage_seconds_total",
-            "counter",
-            "Cumulative cpu time consumed by the node in core-seconds",
-        );
-        page.cpu("node_cpu_usage_seconds_total", "", self.node.cpu.as_ref());
-        page.family(
-            "node_memory_working_set_bytes",
-            "gauge",
-            "Current working set of the node in bytes",
-        );
-        page.memory("node_memory_working_set_bytes", "", self.node.memory.as_ref());
         let pods: Vec<(String, &Pod)> = self.pods.iter().map(|pod| (labels(&pod.pod_ref, None), pod)).collect();
         let containers: Vec<(String, &Container)> = self
             .pods
@@ -219,38 +207,18 @@ impl Summary {
                 pod.containers.iter().map(move |container| (of(container), container))
             })
             .collect();
-        page.family(
-            "pod_cpu_usage_seconds_total",
-            "counter",
-            "Cumulative cpu time consumed by the pod in core-seconds",
+        page.used("node", [("", self.node.cpu.as_ref(), self.node.memory.as_ref())]);
+        page.used(
+            "pod",
+            pods.iter()
+                .map(|(labels, pod)| (labels.as_str(), pod.cpu.as_ref(), pod.memory.as_ref())),
         );
-        for (labels, pod) in &pods {
-            page.cpu("pod_cpu_usage_seconds_total", labels, pod.cpu.as_ref());
-        }
-        page.family(
-            "pod_memory_working_set_bytes",
-            "gauge",
-            "Current working set of the pod in bytes",
+        page.used(
+            "container",
+            containers
+                .iter()
+                .map(|(labels, of)| (labels.as_str(), of.cpu.as_ref(), of.memory.as_ref())),
         );
-        for (labels, pod) in &pods {
-            page.memory("pod_memory_working_set_bytes", labels, pod.memory.as_ref());
-        }
-        page.family(
-            "container_cpu_usage_seconds_total",
-            "counter",
-            "Cumulative cpu time consumed by the container in core-seconds",
-        );
-        for (labels, container) in &containers {
-            page.cpu("container_cpu_usage_seconds_total", labels, container.cpu.as_ref());
-        }
-        page.family(
-            "container_memory_working_set_bytes",
-            "gauge",
-            "Current working set of the container in bytes",
-        );
-        for (labels, container) in &containers {
-            page.memory("container_memory_working_set_bytes", labels, container.memory.as_ref());
-        }
         page.family(
             "container_start_time_seconds",
             "gauge",
@@ -300,15 +268,26 @@ impl Page {
         self.0.push('\n');
     }
 
-    fn cpu(&mut self, name: &str, labels: &str, cpu: Option<&Cpu>) {
-        if let Some((cpu, used)) = cpu.and_then(|cpu| Some((cpu, cpu.usage_core_nano_seconds?))) {
-            self.line(name, labels, &seconds(used.into()), Some(cpu.time));
+    /// What each of a kind uses. What was not measured is left out: a zero would hide a whole Pod from metrics-server.
+    fn used<'a>(
+        &mut self,
+        kind: &str,
+        each: impl IntoIterator<Item = (&'a str, Option<&'a Cpu>, Option<&'a Memory>)> + Clone,
+    ) {
+        let name = format!("{kind}_cpu_usage_seconds_total");
+        let help = format!("Cumulative cpu time consumed by the {kind} in core-seconds");
+        self.family(&name, "counter", &help);
+        for (labels, cpu, _) in each.clone() {
+            if let Some((cpu, used)) = cpu.and_then(|cpu| Some((cpu, cpu.usage_core_nano_seconds?))) {
+                self.line(&name, labels, &seconds(used.into()), Some(cpu.time));
+            }
         }
-    }
-
-    fn memory(&mut self, name: &str, labels: &str, memory: Option<&Memory>) {
-        if let Some((memory, used)) = memory.and_then(|memory| Some((memory, memory.working_set_bytes?))) {
-            self.line(name, labels, &used.to_string(), Some(memory.time));
+        let name = format!("{kind}_memory_working_set_bytes");
+        self.family(&name, "gauge", &format!("Current working set of the {kind} in bytes"));
+        for (labels, _, memory) in each {
+            if let Some((memory, used)) = memory.and_then(|memory| Some((memory, memory.working_set_bytes?))) {
+                self.line(&name, labels, &used.to_string(), Some(memory.time));
+            }
         }
     }
 }

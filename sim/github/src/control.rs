@@ -10,12 +10,13 @@
 //! | `GET journal`, `DELETE journal` | every request |
 
 use crate::call::{Call, Reply};
-use crate::clock::Factor;
 use crate::core::Core;
 use crate::deed::Deed;
-use crate::fault::{Fault, FaultId};
+use crate::fault::Fault;
 use crate::settings::Settings;
 use http::{Method, StatusCode};
+use russet_sim_stage::FaultId;
+use russet_sim_stage::clock::Factor;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -1,15 +1,16 @@
 //! The shell around the world: the lock, the clock, the faults, the limits, the journal.
 
 use crate::call::{Body, Call, Reply};
-use crate::clock::Clock;
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Act, Faults, Outcome, When};
+use crate::fault::{Act, Faults, Outcome};
 use crate::journal::{Entry, Journal};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::world::World;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
+use russet_sim_stage::When;
+use russet_sim_stage::clock::Clock;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version this emulator speaks.
@@ -99,7 +100,7 @@ impl State {
     }
 
     fn decide(&mut self, now: Timestamp, call: &Call, entry: &mut Entry) -> Outcome {
-        let struck = self.faults.strike(call);
+        let struck = self.faults.strike(call.method.as_str(), &call.path, None);
         entry.fault = struck.as_ref().map(|(id, ..)| *id);
         if let Some((_, When::BeforeEffect, act)) = &struck {
             self.meanwhile(act);

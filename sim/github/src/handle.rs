@@ -2,10 +2,11 @@
 
 use crate::core::Core;
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Fault, FaultId};
+use crate::fault::Fault;
 use crate::journal::Entry;
 use crate::settings::Settings;
 use jiff::Timestamp;
+use russet_sim_stage::FaultId;
 use std::sync::Arc;
 use std::time::Duration;
 

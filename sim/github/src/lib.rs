@@ -37,7 +37,6 @@
 
 mod call;
 pub mod cli;
-mod clock;
 mod control;
 mod core;
 mod deed;
@@ -55,12 +54,12 @@ mod sim;
 mod strict;
 mod world;
 
-pub use clock::{BadFactor, Factor};
 pub use deed::{Deed, DeedError};
-pub use fault::{Act, Fault, FaultId, When};
+pub use fault::{Act, Fault};
 pub use handle::Handle;
 pub use journal::Entry;
 pub use key::{AppKey, KeyError};
 pub use runners::RunnerStatus;
+pub use russet_sim_stage::{BadFactor, Factor, FaultId, When};
 pub use settings::Settings;
 pub use sim::{Options, Sim, SimError};

@@ -1,126 +1,50 @@
-//! The wire: HTTP/1.1 on loopback, and the ways it can break.
+//! What comes over the wire, as calls; and answers, as they go back.
 
 use crate::call::{Body, Call, Reply};
 use crate::control;
 use crate::core::Core;
 use crate::fault::Outcome;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use http::request::Parts;
+use russet_sim_stage::wire::{self, Answer, Cut, Emulator};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 const MAX_BODY: usize = 1 << 20;
-/// How long answers under way may take after the stop.
-const DRAIN: Duration = Duration::from_secs(2);
 
-/// The connection is ended on purpose.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is cut")]
-struct Cut;
+impl Emulator for Core {
+    fn limit(&self, _path: &str) -> usize {
+        MAX_BODY
+    }
 
-/// Accepts until the stop, then waits for what is under way.
-pub(crate) async fn run(listener: TcpListener, core: Arc<Core>, stop: CancellationToken) {
-    let connections = TaskTracker::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&core), stop.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "could not accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+    async fn answer(&self, head: Parts, body: Bytes, stop: &CancellationToken) -> Result<Answer, Cut> {
+        let path = head.uri.path();
+        let call = Call {
+            method: head.method,
+            path: path.strip_prefix("/api/v3").unwrap_or(path).to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            headers: head.headers,
+            body: body.to_vec(),
+        };
+        if call.path.starts_with(control::PREFIX) {
+            return Ok(render(control::answer(self, &call)));
+        }
+        let outcome = self.lock().serve(&call);
+        match outcome {
+            Outcome::Reply(reply) => Ok(render(reply)),
+            Outcome::Cut => Err(Cut),
+            Outcome::Hang => {
+                stop.cancelled().await;
+                Err(Cut)
             }
         }
     }
-    drop(listener);
-    connections.close();
-    if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
-        tracing::warn!("some answers were still under way");
-    }
 }
 
-async fn connection(stream: TcpStream, core: Arc<Core>, stop: CancellationToken) {
-    // Small answers shall not wait for acknowledgements.
-    let _ = stream.set_nodelay(true);
-    let ending = stop.clone();
-    let service = service_fn(move |request| handle(request, Arc::clone(&core), stop.clone()));
-    let serving = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = ending.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
-    }
-}
-
-async fn handle(
-    request: Request<Incoming>,
-    core: Arc<Core>,
-    stop: CancellationToken,
-) -> Result<Response<Full<Bytes>>, Cut> {
-    let (head, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
-        let mut response = Response::new(Full::new(Bytes::from_static(b"the body is too large or broke off")));
-        *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
-        return Ok(response);
-    };
-    let path = head.uri.path();
-    let call = Call {
-        method: head.method,
-        path: path.strip_prefix("/api/v3").unwrap_or(path).to_owned(),
-        query: head.uri.query().unwrap_or_default().to_owned(),
-        headers: head.headers,
-        body: body.to_bytes().to_vec(),
-    };
-    if call.path.starts_with(control::PREFIX) {
-        return Ok(render(control::answer(&core, &call)));
-    }
-    let outcome = core.lock().serve(&call);
-    match outcome {
-        Outcome::Reply(reply) => Ok(render(reply)),
-        Outcome::Cut => Err(Cut),
-        Outcome::Hang => {
-            stop.cancelled().await;
-            Err(Cut)
-        }
-    }
-}
-
-fn render(reply: Reply) -> Response<Full<Bytes>> {
+fn render(reply: Reply) -> Answer {
     let body = match reply.body {
         Body::None => Bytes::new(),
         Body::Text(text) => Bytes::from_static(text.as_bytes()),
         Body::Json(value) => Bytes::from(value.to_string()),
     };
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = reply.status;
-    let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/json; charset=utf-8"),
-    );
-    for (name, value) in reply.headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-    response
+    wire::render(reply.status, "application/json; charset=utf-8", reply.headers, body)
 }

@@ -1,13 +1,12 @@
 //! Starting and stopping.
 
-use crate::clock::{Clock, Factor};
 use crate::core::Core;
 use crate::deed::{Deed, DeedError};
 use crate::handle::Handle;
-use crate::server;
 use crate::settings::Settings;
 use crate::world::World;
 use jiff::Timestamp;
+use russet_sim_stage::clock::{Clock, Factor};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -86,7 +85,7 @@ impl Sim {
         let listener = TcpListener::bind(options.listen).await.map_err(listen_failed)?;
         let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(server::run(listener, Arc::clone(&core), stop.clone()));
+        let task = tokio::spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
         Ok(Self {
             url,
             handle: Handle(core),

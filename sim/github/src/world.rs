@@ -1,7 +1,6 @@
 //! The emulated GitHub: a function of state, call and time.
 
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::deed::DeedError;
 use crate::jwt;
 use crate::key::PublicKey;
@@ -11,6 +10,7 @@ use crate::settings::Settings;
 use crate::strict::{Fields, Query};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

@@ -6,7 +6,6 @@
 pub(crate) mod calls;
 
 use crate::account::Resource;
-use crate::clock::after;
 use crate::ids::{Id, Zone};
 use crate::ipam::Nic;
 use crate::linux::{Course, Stage};
@@ -14,6 +13,7 @@ use crate::refusal::Refusal;
 use crate::table::{Row, Table};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 
 /// No server has more.

@@ -3,7 +3,6 @@
 use crate::account::{Action, Owner, Resource};
 use crate::bill::{Line, MicroEuro, Plan, Stretch};
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::ids::{Id, Zone};
 use crate::instance::catalog::BLOCK_GB;
 use crate::instance::{Order, known_zone};
@@ -16,6 +15,7 @@ use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 
 const GB: u64 = 1_000_000_000;

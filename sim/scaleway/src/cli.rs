@@ -1,11 +1,11 @@
 //! Flags of `sim-scaleway`, and the seed file.
 
-use crate::clock::Factor;
 use crate::deed::{Deed, Minis};
 use crate::host::AddressPlan;
 use crate::settings::Settings;
 use crate::sim::Options;
 use anyhow::Context as _;
+use russet_sim_stage::clock::Factor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

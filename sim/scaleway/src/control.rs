@@ -16,15 +16,16 @@
 //! | `GET snapshot`, `PUT snapshot` | everything |
 
 use crate::call::{Call, Reply};
-use crate::clock::Factor;
 use crate::core::Core;
 use crate::deed::Deed;
-use crate::fault::{Fault, FaultId};
+use crate::fault::Fault;
 use crate::ids::Id;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::strict::Query;
 use http::{Method, StatusCode};
+use russet_sim_stage::FaultId;
+use russet_sim_stage::clock::Factor;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -2,9 +2,8 @@
 
 use crate::boxes::{BoxEvent, Told};
 use crate::call::{Call, Reply};
-use crate::clock::Clock;
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Act, Faults, Instead, When, too_many};
+use crate::fault::{Act, Faults, Instead, too_many};
 use crate::feed::Feed;
 use crate::host::{HostChange, HostEvent};
 use crate::ids::Id;
@@ -13,6 +12,8 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use http::Method;
 use jiff::Timestamp;
+use russet_sim_stage::When;
+use russet_sim_stage::clock::Clock;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -253,7 +254,9 @@ impl State {
         if self.too_fast(entry.access_key.as_deref()) {
             return Outcome::Reply(too_many(1));
         }
-        let struck = self.faults.strike(call, entry.access_key.as_deref());
+        let struck = self
+            .faults
+            .strike(call.method.as_str(), &call.path, entry.access_key.as_deref());
         entry.fault = struck.as_ref().map(|(id, ..)| *id);
         let before = struck
             .as_ref()

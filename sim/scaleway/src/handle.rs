@@ -2,16 +2,17 @@
 
 use crate::bill::Bill;
 use crate::boxes::{BoxEvent, LinuxBox};
-use crate::clock::Factor;
 use crate::core::Core;
 use crate::deed::{Deed, DeedError, Minis, Which};
-use crate::fault::{Fault, FaultId};
+use crate::fault::Fault;
 use crate::host::{Host, HostEvent};
 use crate::ids::Id;
 use crate::journal::Entry;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use jiff::Timestamp;
+use russet_sim_stage::FaultId;
+use russet_sim_stage::clock::Factor;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,6 @@
 
 use crate::account::{Owner, Resource};
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::ids::{Id, Region};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -15,6 +14,7 @@ use crate::vpc::known_region;
 use crate::world::{Caller, World};
 use http::Method;
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

@@ -39,7 +39,6 @@ mod boxes;
 mod call;
 mod cidr;
 pub mod cli;
-mod clock;
 mod control;
 mod core;
 mod deed;
@@ -78,9 +77,8 @@ pub use apple::server::{Commitment, Health, Status, VpcStatus};
 pub use bill::{Bill, BilledLine, Line, MicroEuro, Plan, Stretch};
 pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, Filesystem, LinuxBox, NoBoxes, Power, PrivateLeg};
 pub use cidr::Cidr;
-pub use clock::{BadFactor, Factor};
 pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};
-pub use fault::{Act, Fault, FaultId, When};
+pub use fault::{Act, Fault};
 pub use handle::Handle;
 pub use host::{AddressPlan, Host, HostChange, HostEvent, HostFactory, HostKey, NoHosts};
 pub use ids::{BadId, Id, Region, Zone};
@@ -90,6 +88,7 @@ pub use journal::Entry;
 pub use linux::{BoxFate, BoxOutcome, Stage};
 pub use metal::catalog::{MetalOffer, MetalOs, Period};
 pub use metal::server::MetalStatus;
+pub use russet_sim_stage::{BadFactor, Factor, FaultId, When};
 pub use settings::{
     Delays, DynamicIp, EarlyAttachment, ErrorStyle, Passwords, Permission, PrivateNics, Settings, Vanished, VpcToggle,
 };

@@ -1,10 +1,10 @@
 //! What Instances and Elastic Metal have in common: the fate of changes, and public addresses.
 
-use crate::clock::after;
 use crate::deed::Which;
 use crate::ids::Id;
 use crate::world::World;
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,16 +1,15 @@
 //! Starting and stopping.
 
 use crate::boxes::{BoxFactory, NoBoxes};
-use crate::clock::{Clock, Factor, wall};
 use crate::core::Core;
 use crate::deed::{Deed, DeedError};
 use crate::handle::Handle;
 use crate::host::{AddressPlan, HostFactory, NoHosts};
-use crate::server;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use jiff::Timestamp;
+use russet_sim_stage::clock::{Clock, Factor, wall};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +113,7 @@ impl Sim {
         let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::run(listener, Arc::clone(&core), stop.clone()));
+        tasks.spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
         tasks.spawn(
             stop.clone()
                 .run_until_cancelled_owned(tick(Arc::clone(&core)))

@@ -188,6 +188,11 @@ impl Agent {
         self.ended().await
     }
 
+    /// Kills it as nothing can be prepared for.
+    pub(crate) async fn killed(mut self) -> Result<()> {
+        self.0.kill().await.context("kill the agent")
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }

@@ -3,12 +3,12 @@
 use super::server::Status;
 use crate::account::Action;
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::Fields;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::json;
 
 /// A diagnostic that was started.

@@ -16,12 +16,12 @@
 use super::server::{Commitment, Ending, Installation, Pending, Server, Status, VpcStatus};
 use crate::attachment::Product;
 use crate::bill::{MONTH, Plan};
-use crate::clock::after;
 use crate::host::{Host, HostChange, HostKey};
 use crate::ids::Id;
 use crate::settings::VpcToggle;
 use crate::world::World;
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 
 /// What shall become of changes that begin from now on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

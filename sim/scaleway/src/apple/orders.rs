@@ -5,13 +5,13 @@ use super::server::{Commitment, Ending, Server, Status, VpcStatus};
 use crate::account::{Action, Resource};
 use crate::bill::{Line, MONTH, Plan, Stretch};
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::host::HostChange;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -87,7 +87,8 @@ impl World {
                 } else {
                     VpcStatus::VpcDisabled
                 };
-                server.installation.disclosed_until = crate::clock::after(now, disclosure.max(Duration::from_secs(1)));
+                server.installation.disclosed_until =
+                    russet_sim_stage::clock::after(now, disclosure.max(Duration::from_secs(1)));
             });
             self.announce(HostChange::Installed, &id);
             made.push(id);

@@ -3,7 +3,6 @@
 use super::date;
 use crate::account::Action;
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::ids::{Id, Zone};
 use crate::ipam;
 use crate::linux::{BoxOutcome, Stage};
@@ -13,6 +12,7 @@ use crate::strict::{Fields, Query};
 use crate::table::Row;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::{Value, json};
 
 /// No Instance has more.

@@ -5,7 +5,6 @@ use super::schema;
 use super::server::{InstallStatus, InstallStep, Installation, Pending};
 use crate::account::Action;
 use crate::call::{Call, Reply};
-use crate::clock::after;
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::linux::Stage;
@@ -15,6 +14,7 @@ use crate::world::{Caller, World};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
+use russet_sim_stage::clock::after;
 use serde_json::Value;
 
 /// What shall be installed.

@@ -17,7 +17,7 @@ pub struct Factor(f64);
 pub struct BadFactor(f64);
 
 impl Factor {
-    /// Emulated time moves only by [`crate::Handle::advance`].
+    /// Emulated time moves only by hand: [`Clock::advance`].
     pub const MANUAL: Self = Self(0.0);
     /// As fast as real time.
     pub const REAL: Self = Self(1.0);
@@ -48,7 +48,7 @@ impl From<Factor> for f64 {
 
 /// Emulated time, anchored to the monotonic clock of the machine.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     anchor: Instant,
     at_anchor: Timestamp,
     factor: Factor,
@@ -56,7 +56,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// A clock that shows `start` now.
-    pub(crate) fn new(start: Timestamp, factor: Factor) -> Self {
+    pub fn new(start: Timestamp, factor: Factor) -> Self {
         Self {
             anchor: Instant::now(),
             at_anchor: start,
@@ -65,38 +65,38 @@ impl Clock {
     }
 
     /// What the clock shows, in whole microseconds, as the real API prints them.
-    pub(crate) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         let elapsed = self.anchor.elapsed().mul_f64(self.factor.0);
         let micros = SignedDuration::from_micros(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX / 2));
         self.at_anchor.checked_add(micros).unwrap_or(Timestamp::MAX)
     }
 
     /// Moves the clock forward.
-    pub(crate) fn advance(&mut self, by: Duration) {
+    pub fn advance(&mut self, by: Duration) {
         let ahead = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
         let now = self.now();
         self.set(now.checked_add(ahead).unwrap_or(Timestamp::MAX));
     }
 
     /// Makes the clock show `now`.
-    pub(crate) fn set(&mut self, now: Timestamp) {
+    pub fn set(&mut self, now: Timestamp) {
         self.at_anchor = now;
         self.anchor = Instant::now();
     }
 
-    pub(crate) fn factor(&self) -> Factor {
+    pub fn factor(&self) -> Factor {
         self.factor
     }
 
     /// Changes the pace without a jump.
-    pub(crate) fn set_factor(&mut self, factor: Factor) {
+    pub fn set_factor(&mut self, factor: Factor) {
         let now = self.now();
         self.set(now);
         self.factor = factor;
     }
 
     /// How long a real clock runs until this one shows `moment`; none if it never will by itself.
-    pub(crate) fn real_time_until(&self, moment: Timestamp) -> Option<Duration> {
+    pub fn real_time_until(&self, moment: Timestamp) -> Option<Duration> {
         let ahead = moment.duration_since(self.now());
         if !ahead.is_positive() {
             return Some(Duration::ZERO);
@@ -109,12 +109,12 @@ impl Clock {
 }
 
 /// The wall clock in whole microseconds: where emulated time starts unless told otherwise.
-pub(crate) fn wall() -> Timestamp {
+pub fn wall() -> Timestamp {
     Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// `at` plus `by`, stopping at the end of time.
-pub(crate) fn after(at: Timestamp, by: Duration) -> Timestamp {
+pub fn after(at: Timestamp, by: Duration) -> Timestamp {
     SignedDuration::try_from(by)
         .ok()
         .and_then(|by| at.checked_add(by).ok())
