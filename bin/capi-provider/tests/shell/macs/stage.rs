@@ -57,7 +57,8 @@ impl<'a> Stage<'a> {
     /// With so many Macs in the pool.
     pub(crate) async fn set(sandbox: &'a Sandbox<'a>, count: u32) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let reserved = TcpListener::bind("127.78.255.251:0").await?;
+        // Whoever emulates Macs takes the port here, so that no two take the same.
+        let reserved = TcpListener::bind("127.78.255.254:0").await?;
         let port = reserved.local_addr()?.port();
         let mut options = Options::new(dir.path().join("macs"), sim_mac()?);
         options.zsh = Some(zsh().await?);
