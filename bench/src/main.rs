@@ -6,6 +6,8 @@ mod fleet;
 #[cfg(target_os = "linux")]
 mod linux;
 mod machine;
+#[cfg(target_os = "linux")]
+mod macs;
 mod report;
 mod up;
 
@@ -30,6 +32,9 @@ enum Command {
     /// Instances and Elastic Metal servers in the same place: what they cost up, at rest and down
     #[cfg(target_os = "linux")]
     Linux(linux::Options),
+    /// Macs that are set up over SSH: from bare, with nothing to do, with another agent, and what a check for drift costs
+    #[cfg(target_os = "linux")]
+    Macs(macs::Options),
     /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
     #[cfg(target_os = "linux")]
     Cache(Box<cache::Options>),
@@ -60,6 +65,8 @@ fn main() -> ExitCode {
         Command::Fleet(options) => with_machines(fleet::measure(&options)),
         #[cfg(target_os = "linux")]
         Command::Linux(options) => with_machines(linux::measure(&options)),
+        #[cfg(target_os = "linux")]
+        Command::Macs(options) => with_machines(macs::measure(&options)),
         #[cfg(target_os = "linux")]
         Command::Cache(options) => cache::measure(&options),
         #[cfg(target_os = "linux")]

@@ -154,7 +154,13 @@ impl Site {
         let secrets = format!("--secrets-namespace={namespace}");
         let lease = format!("--leader-election-namespace={namespace}");
         // Nothing here takes minutes but what takes them for ever.
-        let args = ["--leader-elect=true", &lease, &secrets, "--linux-inspect-after=30s"];
+        let args = [
+            "--leader-elect=true",
+            &lease,
+            &secrets,
+            "--linux-inspect-after=30s",
+            "--linux-local-storage-class=scw-local-nvme",
+        ];
         self.fleet.start_provider(&dest, &args).await?;
         Ok(user(namespace, PROVIDER_ACCOUNT))
     }

@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Taint;
 use russet_api::apple_silicon_machine::GhActionsRunner;
 use russet_api::machine::StepState;
+use russet_bootstrap::mac::ApiServer;
 use russet_telemetry::Secret;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +44,8 @@ pub struct HostFacts {
     pub cpu: Option<i64>,
     /// Memory the Node offers in MB, if the spec says.
     pub memory_mb: Option<i64>,
+    /// Where its Node finds the API server; none leaves it to what it joins with.
+    pub api_server: Option<Arc<ApiServer>>,
 }
 
 /// Hash of everything a host is set up with. A host with another one is out of date.
@@ -122,6 +125,17 @@ pub struct Done {
     pub fingerprint: Option<String>,
     /// SHA-256 of the tart-kubelet on it.
     pub kubelet_sha: Option<String>,
+    /// What it took.
+    pub effort: Effort,
+}
+
+/// What a set-up took on the wire, the connection itself apart. A host that is as it should be takes a look and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Commands, each of which is one round trip.
+    pub commands: u32,
+    /// Bytes of files that were uploaded.
+    pub uploaded: u64,
 }
 
 /// A host that could not be set up. The text has no secrets in it.

@@ -243,6 +243,7 @@ impl Settings {
             min_wipe: provider.min_wipe_time,
             reboot_after: bootstrap.bootstrap_reboot_after,
             give_back_after: bootstrap.bootstrap_max_attempts,
+            held_again: bootstrap.bootstrap_held_interval,
             ..Rules::default()
         };
         Ok(Self {

@@ -71,5 +71,6 @@ pub mod spend;
 pub mod surroundings;
 pub mod tailnet_key;
 pub mod waiting;
+pub mod whereabouts;
 
 pub use decide::{Action, Decision, Machine, Need, Seen, decide};

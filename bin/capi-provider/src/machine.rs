@@ -46,6 +46,7 @@ use crate::registry::Registry;
 use crate::rules::Rules;
 use crate::spend::{Budget, MacTally};
 use crate::surroundings::Surroundings;
+use crate::whereabouts::Whereabouts;
 
 use credentials::Secrets;
 pub use error::Error;
@@ -85,6 +86,8 @@ pub struct Parts {
     pub pool: Pool,
     /// What a set-up needs.
     pub services: Services,
+    /// Where the API server is, if hosts are told.
+    pub whereabouts: Option<Whereabouts>,
     /// Who is woken by what.
     pub registry: Registry,
     /// Metrics.

@@ -29,6 +29,7 @@ use crate::registry::Registry;
 use crate::runner_token::{RunnerTokenArgs, RunnerTokens};
 use crate::spend::{Budget, MacTally};
 use crate::tailnet_key::TailnetKeys;
+use crate::whereabouts::Whereabouts;
 
 /// What the process is.
 pub const ABOUT: About = About {
@@ -248,6 +249,8 @@ fn build(
         zones: settings.zones.clone(),
         default_pool: settings.default_pool.clone(),
     };
+    let whereabouts =
+        companions.map(|companions| Whereabouts::new(manager.client(), companions.identity(manager, settings).server));
     let machines = machine::component(
         manager,
         Parts {
@@ -258,7 +261,8 @@ fn build(
             bootstrapper,
             pool: pool.clone(),
             services,
-            registry,
+            whereabouts: whereabouts.clone(),
+            registry: registry.clone(),
             metrics,
             rules: settings.rules.clone(),
             rollout: settings.bootstrap.rollout.policy(),
@@ -279,6 +283,9 @@ fn build(
         task("orphan-report", move |stop| report.run(stop)),
     ];
     components.extend(linux);
+    if let Some(whereabouts) = whereabouts {
+        components.push(task("api-server-address", move |stop| whereabouts.run(registry, stop)));
+    }
     // These write; a dry run goes without.
     if let (Some(companions), Effects::Real) = (companions, settings.effects) {
         components.extend(companions.components(manager, settings, requests));

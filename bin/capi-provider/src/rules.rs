@@ -23,6 +23,8 @@ pub struct Rules {
     pub give_back_after: u32,
     /// How long the Node of a host that is set up may be missing before the host is asked to join again.
     pub rejoin_after: Duration,
+    /// After how long steps that had to wait are tried again.
+    pub held_again: Duration,
 }
 
 impl Default for Rules {
@@ -35,6 +37,7 @@ impl Default for Rules {
             reboot_after: 3,
             give_back_after: 8,
             rejoin_after: Duration::from_mins(2),
+            held_again: Duration::from_mins(10),
         }
     }
 }

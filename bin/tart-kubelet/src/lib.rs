@@ -3,19 +3,28 @@
 //! ```text
 //!   config (flags, environment) ──▶ run ─┬─▶ russet-node: certificate, Node, Lease, status
 //!   host (disk, memory, address, macOS) ─┤        ▲ what the host sees of itself
+//!                                        ├─▶ pods: each Pod as virtual machines, by russet-pod and russet-vm
+//!                                        │        └─▶ ledger (what is on this host), places (never a third VM)
+//!                                        ├─▶ api: the kubelet API on :10250 (logs, exec, port-forward), by russet-kubelet-api
 //!                                        └─▶ serve: /healthz /readyz, /metrics
 //! ```
 //!
 //! It runs under launchd as the user of the desktop session, since virtual machines need one, and keeps its key in a folder of
-//! that user. Ending it changes nothing: the Node stays, and the next start goes on with the same certificate. A host that shall
+//! that user. Ending it changes nothing: the Node stays, virtual machines go on, and the next start goes on with both. A host that shall
 //! be reached over the tailnet and is not on it has no agent at all, rather than one that listens where strangers can dial.
 
+mod api;
 pub mod config;
 pub mod forward;
 pub mod host;
 mod keep;
+mod ledger;
+mod meters;
+mod places;
+pub mod pods;
 mod run;
 mod serve;
 
 pub use keep::Folder;
-pub use run::run;
+pub use meters::Meters;
+pub use run::{SUPERVISE, run};

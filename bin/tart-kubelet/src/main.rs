@@ -5,13 +5,21 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use russet_tart_kubelet::config::{Args, Config};
-use russet_tart_kubelet::run;
+use russet_tart_kubelet::{SUPERVISE, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match start(Args::parse()).await {
+fn main() -> ExitCode {
+    // A process that outlives the agent and sees how a virtual machine ends. Nobody types this, so no flag tells of it.
+    if std::env::args_os().nth(1).is_some_and(|word| word == SUPERVISE) {
+        return russet_vm::supervise::main();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(start(Args::parse())),
+        Err(error) => Err(error.into()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the agent ends");

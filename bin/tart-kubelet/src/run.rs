@@ -1,17 +1,26 @@
 //! The agent as a whole: find out who the host is, be its Node, answer those who ask how that goes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use russet_node::{Agent, Rhythm};
 use russet_telemetry::Secret;
+use russet_vm::supervise::Supervisor;
+use russet_vm::{Runtime, Synthetic, Tart, synthetic, tart};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::api::{self, Kubelet};
+use crate::config::{Config, RuntimeKind};
 use crate::host::Host;
 use crate::keep::Folder;
+use crate::meters::Meters;
+use crate::pods::{Options, Pods};
 use crate::serve::{self, Page, Pulse};
+
+/// The word that makes this program the supervisor of one process.
+pub const SUPERVISE: &str = "supervise";
 
 /// Is a Node until told to stop. The Node stays when the agent ends: a restart for a new binary is no news to anybody, and a host
 /// that does not come back is noticed by its Lease.
@@ -19,7 +28,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let Some(host) = stop.run_until_cancelled(Host::find(&config)).await else {
         return Ok(());
     };
-    let host = host?;
+    let host = Arc::new(host?);
     let pulse = Arc::new(Pulse::new());
     let mut pages = JoinSet::new();
     if let Some(listen) = config.metrics {
@@ -36,17 +45,21 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
             Arc::clone(&pulse),
         ));
     }
-    let kubeconfig = tokio::fs::read_to_string(&config.kubeconfig).await.with_context(|| {
-        format!(
-            "failed to read {}; it is what the Node joins with, see --kubeconfig",
-            config.kubeconfig.display()
-        )
-    })?;
-    let connection = russet_node::connection(&Secret::new(kubeconfig)).await?;
+    let kubeconfig = read(&config.kubeconfig, "it is what the Node joins with, see --kubeconfig").await?;
+    let kubeconfig = Secret::new(kubeconfig);
+    let (connection, moved) = match &config.cluster_info {
+        Some(path) => {
+            let info = read(path, "it says where the API server is, see --cluster-info").await?;
+            let (connection, place) = russet_node::connection_to(&kubeconfig, &info).await?;
+            (connection, Some(place))
+        }
+        None => (russet_node::connection(&kubeconfig).await?, None),
+    };
     tracing::info!(
         node = config.spec.name,
         provider_id = config.spec.provider_id,
         address = ?host.fixed(),
+        server = %moved.as_ref().unwrap_or(&connection.cluster_url),
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
@@ -58,15 +71,102 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let agent = Agent {
         spec: &config.spec,
         connection,
-        moved: None,
-        machine: &host,
+        moved,
+        machine: host.as_ref(),
         store: &store,
         rhythm: Rhythm::default(),
         news: &news,
     };
-    match stop.run_until_cancelled(Box::pin(agent.run())).await {
+    let pods = Pods::open(Options {
+        node: config.spec.name.clone(),
+        state: config.state.clone(),
+        runtime: runtime(&config)?,
+        client: host.client(),
+        address: {
+            let host = Arc::clone(&host);
+            Arc::new(move || host.address())
+        },
+        capacity: config.spec.capacity,
+        scrapers: config.scrape_allowed.clone(),
+        meters: Arc::new(Meters::new(&pulse.metrics)),
+    })?;
+    if let Some(listen) = config.kubelet {
+        let told = serde_json::json!({"kubeletconfig": {
+            "nodeName": config.spec.name,
+            "providerID": config.spec.provider_id,
+            "maxPods": config.spec.capacity.pods,
+        }});
+        let kubelet = Kubelet::new(pods.handle(), Arc::clone(&pulse), told);
+        pages.spawn(api::serve(api::Options {
+            listen: listen.open(host.fixed()),
+            node: config.spec.name.clone(),
+            state: config.state.clone(),
+            client_ca: client_ca(&config, &agent.connection).await?,
+            client: host.client(),
+            address: {
+                let host = Arc::clone(&host);
+                Arc::new(move || host.address())
+            },
+            kubelet: Arc::new(kubelet),
+        }));
+    }
+    let both = async {
+        tokio::select! {
+            ended = Box::pin(agent.run()) => ended,
+            never = Box::pin(pods.run()) => match never {},
+        }
+    };
+    match stop.run_until_cancelled(both).await {
         None => Ok(()),
         Some(Ok(never)) => match never {},
         Some(Err(error)) => Err(error.into()),
     }
+}
+
+/// Whose client certificates are believed: those of a file, else of the authority that the kubeconfig trusts. A node may not read
+/// it from the cluster.
+async fn client_ca(config: &Config, connection: &kube::Config) -> anyhow::Result<String> {
+    if let Some(path) = &config.client_ca {
+        return read(path, "it says who may call the kubelet API, see --client-ca-file").await;
+    }
+    let authorities = connection.root_cert.clone().unwrap_or_default();
+    Ok(authorities.iter().map(|der| pem(der)).collect())
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len())
+        .step_by(64)
+        .filter_map(|start| text.get(start..text.len().min(start + 64)))
+        .collect();
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
+    )
+}
+
+/// What runs virtual machines.
+fn runtime(config: &Config) -> anyhow::Result<Arc<dyn Runtime>> {
+    if config.runtime == RuntimeKind::Synthetic {
+        return Ok(Arc::new(Synthetic::new(synthetic::Host::new(
+            synthetic::Settings::default(),
+        ))));
+    }
+    let program = std::env::current_exe().context("the agent does not find its own program")?;
+    Ok(Arc::new(Tart::new(tart::Options {
+        program: config.tart.clone(),
+        home: config.tart_home.clone(),
+        state: config.state.join("run"),
+        supervisor: Supervisor {
+            program,
+            words: vec![SUPERVISE.into()],
+        },
+    })))
+}
+
+async fn read(path: &Path, why: &str) -> anyhow::Result<String> {
+    tokio::fs::read_to_string(path)
+        .await
+        .with_context(|| format!("failed to read {}; {why}", path.display()))
 }

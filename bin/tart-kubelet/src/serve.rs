@@ -36,7 +36,7 @@ pub(crate) enum Page {
 /// How the agent is.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     joined: Gauge,
     renewals: Counter,
     misses: Counter,
@@ -104,6 +104,11 @@ impl Pulse {
             }
         };
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Whether the Node is there and heard.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn answer(&self, page: Page, method: &Method, path: &str) -> Response<Full<Bytes>> {

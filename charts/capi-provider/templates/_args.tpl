@@ -50,6 +50,7 @@
 {{- $args = concat $args (list (printf "--tailscale-egress-proxy-group=%s" .proxyGroup) (printf "--tailscale-egress-namespace=%s" .namespace) (printf "--tailscale-egress-magicdns-suffix=%s" .magicDNSSuffix)) -}}
 {{- end -}}
 {{- end -}}
+{{- if include "capi-provider.localPath" . -}}{{- $args = append $args (printf "--linux-local-storage-class=%s" .Values.localPath.storageClassName) -}}{{- end -}}
 {{- with $provider.defaultAdoptPoolPrefix -}}{{- $args = append $args (printf "--default-adopt-pool-prefix=%s" .) -}}{{- end -}}
 {{- with $provider.orphanReclaim -}}
 {{- with .zones -}}{{- $args = append $args (printf "--orphan-reclaim-zones=%s" (join "," .)) -}}{{- end -}}

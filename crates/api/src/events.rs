@@ -78,6 +78,8 @@ pub mod linux {
     pub const DELETING: &str = "Deleting";
     /// The server is gone.
     pub const DELETED: &str = "Deleted";
+    /// A volume was on the disk of a server that is gone; it and its claim are deleted.
+    pub const LOCAL_VOLUME_LOST: &str = "LocalVolumeLost";
 }
 
 /// Events of a cache.

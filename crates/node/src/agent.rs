@@ -145,6 +145,7 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
         life.register(memory).await?;
         *joined = true;
         tracing::info!(node = self.spec.name, "joined");
+        self.machine.joined(&client);
         (self.news)(News::Joined);
         let identity = memory.identity.clone();
         (self.news)(News::Certificate(

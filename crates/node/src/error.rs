@@ -7,6 +7,11 @@ pub enum Error {
     /// The kubeconfig leads nowhere.
     #[error("could not use the bootstrap kubeconfig: {0}")]
     Kubeconfig(String),
+    /// Nobody says where the API server is by now.
+    #[error(
+        "could not use the cluster-info: {0}; it is written when the host is set up, as kube-public/cluster-info has it"
+    )]
+    ClusterInfo(String),
     /// No key, no certificate request.
     #[error("could not make a key")]
     Key(#[from] rcgen::Error),

@@ -88,7 +88,7 @@ pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timesta
     );
     addresses.push(json!({"type": "Hostname", "address": spec.name}));
     let system = &sight.system;
-    json!({
+    let mut status = json!({
         "capacity": resources,
         "allocatable": resources,
         "conditions": conditions,
@@ -105,7 +105,12 @@ pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timesta
             "operatingSystem": "darwin",
             "architecture": "arm64",
         },
-    })
+    });
+    if let (Some(port), Some(fields)) = (sight.port, status.as_object_mut()) {
+        // The capital letter is the API's.
+        fields.insert("daemonEndpoints".to_owned(), json!({"kubeletEndpoint": {"Port": port}}));
+    }
+    status
 }
 
 /// The patch that makes the status of a Node so. An address it no longer has goes.
@@ -169,6 +174,7 @@ mod tests {
     fn sight(full: bool) -> Sight {
         Sight {
             address: Some("100.64.0.7".parse().unwrap()),
+            port: Some(10250),
             storage_bytes: 494_384_795_648,
             system: System {
                 os_image: "macOS 26.3".to_owned(),

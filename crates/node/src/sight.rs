@@ -7,6 +7,9 @@ use std::net::IpAddr;
 pub trait Machine: Send + Sync {
     /// How it is now. Asked every few seconds; one that takes long is asked again later.
     fn look(&self) -> impl Future<Output = Sight> + Send;
+
+    /// The machine is the node, as whom this client speaks. Called again with each new certificate.
+    fn joined(&self, _client: &kube::Client) {}
 }
 
 /// What a machine sees of itself at one moment.
@@ -14,6 +17,8 @@ pub trait Machine: Send + Sync {
 pub struct Sight {
     /// Where it is reached; none if it does not know.
     pub address: Option<IpAddr>,
+    /// On which port its kubelet answers; none if it does not.
+    pub port: Option<u16>,
     /// Size of its disk.
     pub storage_bytes: u64,
     /// What it is.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use russet_e2e::fleet::{INFRA, Yard};
@@ -76,6 +76,14 @@ async fn cluster(yard: &Yard<'_>, machines: &[String]) -> Result<Vec<String>> {
     }
     for node in Api::<Node>::all(yard.client.clone()).list(&everything).await?.items {
         all.push(format!("Node {}", node.name_any()));
+    }
+    let volumes: Api<PersistentVolume> = Api::all(yard.client.clone());
+    for volume in volumes.list(&everything).await?.items {
+        all.push(format!("PersistentVolume {}", volume.name_any()));
+    }
+    let claims: Api<PersistentVolumeClaim> = Api::all(yard.client.clone());
+    for claim in claims.list(&everything).await?.items {
+        all.push(format!("PersistentVolumeClaim {}", claim.name_any()));
     }
     let secrets: Api<Secret> = Api::namespaced(yard.client.clone(), &yard.namespace);
     for secret in secrets.list(&everything).await?.items {

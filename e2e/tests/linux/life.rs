@@ -12,14 +12,14 @@ use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::LinuxBox;
 use serde_json::json;
 
-use crate::left;
+use crate::{left, roaming};
 
 const METALS: &str = "kura-metals";
 const INSTANCES: &str = "kura-instances";
 const FLEETS: [&str; 2] = [METALS, INSTANCES];
 
 /// Two servers boot, install and join on a busy machine.
-const LONG: Duration = Duration::from_mins(5);
+pub(crate) const LONG: Duration = Duration::from_mins(5);
 
 /// `kubelet-rbac`, `provisioner-rbac`, `no-public-ip`, `hostname-address`: what each of them broke is used here.
 #[tokio::test(flavor = "multi_thread")]
@@ -60,12 +60,15 @@ async fn live(site: &Site) -> Result<()> {
 
     // A volume that nobody wants any more is removed from the disk, and one that is in use is no reason for a node to stay.
     forgets_a_volume(site, &yard, &nodes).await?;
-    for fleet in FLEETS {
-        yard.scale(fleet, 0).await?;
-    }
-    for fleet in FLEETS {
-        yard.available_within(fleet, 0, LONG).await?;
-    }
+    // A cache that kept its data on a server which is given up begins anew on another.
+    let (from, to) = (names[0].as_str(), names[1].as_str());
+    let cache = roaming::start(&yard, METALS, from).await?;
+    yard.scale(METALS, 0).await?;
+    cache.moves_to(&yard, to).await?;
+    yard.available_within(METALS, 0, LONG).await?;
+    cache.stop(&yard).await?;
+    yard.scale(INSTANCES, 0).await?;
+    yard.available_within(INSTANCES, 0, LONG).await?;
     nothing_is_left(site, &yard, &nodes, &before).await?;
 
     let audit = site.fleet.cluster.audit()?;
@@ -277,6 +280,8 @@ async fn nothing_is_left(site: &Site, yard: &Yard<'_>, nodes: &[Node], before: &
     for kind in [
         "Machine",
         "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
         "ScalewayElasticMetalMachine",
         "ScalewayInstanceMachine",
         "attachment",

@@ -9,6 +9,7 @@
 
 mod left;
 mod life;
+mod roaming;
 
 /// Our programs that were built last; built now if they never were.
 fn programs() {

@@ -83,6 +83,7 @@ impl russet_node::Machine for Body<'_> {
         let id = self.host.server_id.to_string();
         Sight {
             address: Some(self.host.address),
+            port: None,
             storage_bytes: STORAGE,
             system: System {
                 machine_id: id.clone(),

@@ -51,6 +51,10 @@ pub struct BootstrapArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
     pub bootstrap_retry_interval: Duration,
 
+    /// Time after which steps that had to wait, such as an exchange of tart under virtual machines, are tried again.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    pub bootstrap_held_interval: Duration,
+
     /// Hosts that are set up at once.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub max_concurrent_bootstraps: u16,

@@ -23,8 +23,9 @@ use russet_bootstrap::linux;
 use russet_bootstrap::mac::{self, Engine, Patience, plan};
 use russet_bootstrap::ssh::{Limits, Session};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-use super::{Bootstrapper, Done, Failed, HostConfigHash, HostFacts, Job, Progress};
+use super::{Bootstrapper, Done, Effort, Failed, HostConfigHash, HostFacts, Job, Progress};
 
 pub use recipe::{BadHostFlag, Recipe};
 
@@ -132,10 +133,24 @@ impl Inner {
         let run = self.follow_plan(&session, &fleet, &host, progress).await;
         session.close().await;
         match run {
-            Ok(_) => Ok(Done {
-                fingerprint: pin,
-                kubelet_sha: Some(fleet.agent.program.sha().to_owned()),
-            }),
+            Ok(report) => {
+                let effort = Effort {
+                    commands: report.commands,
+                    uploaded: report.uploaded,
+                };
+                info!(
+                    host = host.node_name,
+                    changed = ?report.changed,
+                    commands = effort.commands,
+                    uploaded = effort.uploaded,
+                    "the host is as it should be"
+                );
+                Ok(Done {
+                    fingerprint: pin,
+                    kubelet_sha: Some(fleet.agent.program.sha().to_owned()),
+                    effort,
+                })
+            }
             Err(mac::Failed::Step { step, message }) => Err(failed(step, message, pin)),
             Err(error @ mac::Failed::NoPassword { .. }) => Err(failed("sudo", error.to_string(), pin)),
             Err(error) => Err(failed(CONNECT_STEP, error.to_string(), pin)),

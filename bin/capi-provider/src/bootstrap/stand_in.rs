@@ -165,6 +165,8 @@ impl Bootstrapper for StandIn {
             fleet,
             cpu,
             memory_mb,
+            // Whoever stands in for a Mac follows by itself.
+            api_server: _,
         } = host;
         let text = format!("stand-in 1 {type_} {fleet:?} {cpu:?} {memory_mb:?}");
         let digest = Sha256::digest(text.as_bytes());

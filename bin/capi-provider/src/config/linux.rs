@@ -78,6 +78,16 @@ pub struct LinuxArgs {
     /// Longest wait before something that Scaleway refused is asked for again.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     pub linux_refusal_retry: Duration,
+
+    /// StorageClass of volumes on the machines' own disks: when a server is given up, its volumes of this class and their claims are
+    /// deleted. Without it they stay.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CAPI_LINUX_LOCAL_STORAGE_CLASS",
+        default_value = ""
+    )]
+    pub linux_local_storage_class: String,
 }
 
 /// What they say.
@@ -91,6 +101,8 @@ pub struct LinuxSettings {
     pub ssh_port: u16,
     /// Longest wait after a refusal.
     pub slowest_retry: Duration,
+    /// StorageClass of volumes on the machines' own disks.
+    pub local_class: Option<String>,
 }
 
 impl LinuxArgs {
@@ -113,7 +125,14 @@ impl LinuxArgs {
                     .map_err(|_| bad("linux-cluster-dns", format!("{ip:?} is no address; write 10.96.0.10")))
             })
             .collect::<Result<_, _>>()?;
+        let class = self.linux_local_storage_class.trim();
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        if !class.chars().all(allowed) {
+            let why = format!("{class:?} is no name of a StorageClass; write scw-local-nvme");
+            return Err(bad("linux-local-storage-class", why));
+        }
         Ok(LinuxSettings {
+            local_class: (!class.is_empty()).then(|| class.to_owned()),
             scripts: ScriptSettings {
                 kubernetes,
                 cluster_dns,

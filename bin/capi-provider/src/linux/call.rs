@@ -68,6 +68,14 @@ impl Call {
         }
     }
 
+    /// Whether it costs nothing, destroys nothing and does no harm twice. Only then a look of some seconds ago will do.
+    pub const fn is_safe_to_repeat(&self) -> bool {
+        matches!(
+            self,
+            Self::Attach(_) | Self::GiveUserData | Self::DropUserData | Self::Detach(_)
+        )
+    }
+
     /// Whether that the thing is gone already means that it is done.
     pub const fn is_removal(&self) -> bool {
         matches!(

@@ -1,6 +1,7 @@
 //! The servers at Scaleway: what is read and what is sent, for both products.
 
 mod catalog;
+mod install;
 mod model;
 mod partitions;
 mod send;
@@ -11,20 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use russet_api::values::{ServerId, Zone};
-use russet_scaleway::baremetal::MetalFilter;
+use russet_scaleway::baremetal::{MetalFilter, Schema};
 use russet_scaleway::instance::InstanceFilter;
 use russet_scaleway::ipam::ResourceType;
-use russet_scaleway::{Client, Error, Kind, PrivateNetworkId};
+use russet_scaleway::{Client, Error, Kind, OfferId, OsId, PrivateNetworkId};
 use tokio::time::Instant;
 
 use super::server::{Attachment, Product, Server, machine_tag};
 use super::wanted::{Catalog, Network, NetworkSight, Wanted};
 
 pub use catalog::Offered;
-pub use send::Payload;
+pub use send::{Payload, Sent, Shown};
 
 /// What changes seldom is read this often, however many machines ask.
-const KEPT_FOR: Duration = Duration::from_mins(1);
+pub(super) const KEPT_FOR: Duration = Duration::from_mins(1);
 
 /// Something that was read a while ago.
 type Kept<K, V> = Mutex<HashMap<K, (Instant, V)>>;
@@ -42,12 +43,22 @@ struct Inner {
     offers: Kept<(Zone, String, String), Offered>,
     networks: Kept<(String, String), PrivateNetworkId>,
     prices: Kept<Zone, Arc<HashMap<String, f64>>>,
+    /// How the disks of an offer are divided for an operating system.
+    schemas: Kept<(Zone, OfferId, OsId), Schema>,
 }
 
 fn kept<K: Eq + std::hash::Hash, V: Clone>(store: &Kept<K, V>, key: &K) -> Option<V> {
+    kept_for(store, key, |_| KEPT_FOR)
+}
+
+fn kept_for<K: Eq + std::hash::Hash, V: Clone>(
+    store: &Kept<K, V>,
+    key: &K,
+    holds: impl Fn(&V) -> Duration,
+) -> Option<V> {
     let store = store.lock().unwrap_or_else(PoisonError::into_inner);
     let (at, value) = store.get(key)?;
-    (at.elapsed() < KEPT_FOR).then(|| value.clone())
+    (at.elapsed() < holds(value)).then(|| value.clone())
 }
 
 fn keep<K: Eq + std::hash::Hash, V>(store: &Kept<K, V>, key: K, value: V) {
@@ -65,6 +76,7 @@ impl Cloud {
             offers: Mutex::default(),
             networks: Mutex::default(),
             prices: Mutex::default(),
+            schemas: Mutex::default(),
         }))
     }
 
@@ -178,16 +190,7 @@ impl Cloud {
 
     /// The private address of a server, once IPAM knows it: by the id of its interface, of IPv4, in the region, whichever page
     /// it is on.
-    pub async fn private_address(
-        &self,
-        zone: &Zone,
-        id: &ServerId,
-        network: &PrivateNetworkId,
-    ) -> Result<Option<IpAddr>, Error> {
-        let attachments = self.attachments(zone, id).await?;
-        let Some(attachment) = attachments.iter().find(|it| it.network == *network) else {
-            return Ok(None);
-        };
+    pub async fn private_address(&self, zone: &Zone, attachment: &Attachment) -> Result<Option<IpAddr>, Error> {
         let type_ = match self.0.product {
             Product::Instance => ResourceType::InstancePrivateNic,
             Product::Metal => ResourceType::BaremetalPrivateNic,
@@ -195,31 +198,42 @@ impl Cloud {
         let found = self
             .0
             .client
-            .private_ipv4(&zone.region(), network, type_, &attachment.id)
+            .private_ipv4(&zone.region(), &attachment.network, type_, &attachment.id)
             .await?;
         Ok(found.map(IpAddr::V4))
     }
 
-    /// What Scaleway has to offer for a machine.
-    pub async fn catalog(&self, zone: &Zone, wanted: &Wanted) -> Result<Catalog, Error> {
-        let offered = self.offered(zone, wanted).await?;
+    /// What Scaleway has to offer for a machine, which may have a server already.
+    pub async fn catalog(&self, zone: &Zone, wanted: &Wanted, has_server: bool) -> Result<Catalog, Error> {
+        let holds = if has_server {
+            Offered::holds_for_ours
+        } else {
+            Offered::holds
+        };
+        let offered = self.offered_for(zone, wanted, holds).await?;
         Ok(offered.catalog(wanted))
     }
 
-    /// The same with the ids that an order needs.
+    /// The same with the ids that an order or an installation needs.
     pub async fn offered(&self, zone: &Zone, wanted: &Wanted) -> Result<Offered, Error> {
+        self.offered_for(zone, wanted, Offered::holds_for_ours).await
+    }
+
+    async fn offered_for(
+        &self,
+        zone: &Zone,
+        wanted: &Wanted,
+        holds: impl Fn(&Offered) -> Duration,
+    ) -> Result<Offered, Error> {
         let key = (zone.clone(), wanted.type_.clone(), wanted.image.clone());
-        if let Some(offered) = kept(&self.0.offers, &key) {
+        if let Some(offered) = kept_for(&self.0.offers, &key, holds) {
             return Ok(offered);
         }
         let offered = match self.0.product {
             Product::Instance => catalog::instance(&self.0.client, zone, wanted).await?,
             Product::Metal => catalog::metal(&self.0.client, zone, wanted).await?,
         };
-        // What cannot be had is asked for again.
-        if offered.is_complete() {
-            keep(&self.0.offers, key, offered.clone());
-        }
+        keep(&self.0.offers, key, offered.clone());
         Ok(offered)
     }
 

@@ -85,6 +85,10 @@ pub struct Progress {
     pub script_ran: Option<Timestamp>,
     /// When its installation was asked for.
     pub install_asked: Option<Timestamp>,
+    /// When it was switched on.
+    pub switched_on: Option<Timestamp>,
+    /// When it was switched off.
+    pub switched_off: Option<Timestamp>,
     /// Core was told that it is provisioned.
     pub provisioned: bool,
     /// It joined, and everything that follows was done.
@@ -124,6 +128,10 @@ pub struct Rules {
     pub user_data_for: Duration,
     /// After this long an installation that was asked for must show.
     pub install_begins: Duration,
+    /// After this long a server that was switched on or off must show it.
+    pub power_shows: Duration,
+    /// A list older than this says nothing of what takes seconds.
+    pub list_holds: Duration,
     /// After this long something that Scaleway does in seconds is stuck: a start, a stop, an attachment.
     pub boot_deadline: Duration,
     /// After this long something that takes it an hour is: a delivery, an installation, a wipe.
@@ -140,6 +148,8 @@ impl Default for Rules {
             calls: crate::rules::Rules::default(),
             user_data_for: Duration::from_hours(4),
             install_begins: Duration::from_mins(10),
+            power_shows: Duration::from_mins(1),
+            list_holds: Duration::from_mins(1),
             boot_deadline: Duration::from_mins(20),
             install_deadline: Duration::from_hours(3),
             inspect_after: Duration::from_mins(3),
@@ -390,6 +400,18 @@ fn look<'a>(server: &ServerId, seen: &Seen<'a>) -> Result<Option<&'a Server>, De
         Some((id, sight)) if id == server => Ok(sight.as_deref()),
         _ => Err(Decision::Look(Need::Server(server.clone()))),
     }
+}
+
+/// The server as the shared poll shows it, if that is no older than what takes seconds. It is good for waiting, not for calls.
+fn listed<'a>(server: &ServerId, seen: &Seen<'a>) -> Option<&'a Server> {
+    let inventory = seen.inventory?;
+    let holds = due(inventory.at?, seen.rules.list_holds, seen.now).is_err();
+    inventory.get(server).filter(|_| holds)
+}
+
+/// Whether a call was made so short a time ago that a server need not show it yet.
+fn is_fresh(asked: Option<Timestamp>, patience: Duration, seen: &Seen<'_>) -> bool {
+    asked.is_some_and(|at| due(at, patience, seen.now).is_err())
 }
 
 /// What stands for a network among the claims: two machines must not both make it. The name is hashed, because claims are named

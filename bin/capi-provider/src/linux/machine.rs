@@ -26,6 +26,7 @@ use super::cloud::Cloud;
 use super::decide::Rules;
 use super::hosts::Hosts;
 use super::kind::LinuxKind;
+use super::local_volumes::LocalVolumes;
 use super::metrics::LinuxMetrics;
 use super::script::Scripts;
 use super::spend::LinuxTally;
@@ -79,6 +80,8 @@ pub struct Parts {
     pub watch_filter: Option<String>,
     /// Machines at once.
     pub concurrency: u16,
+    /// StorageClass of volumes on the servers' own disks; none: they are not looked after.
+    pub local_class: Option<String>,
 }
 
 impl std::fmt::Debug for Parts {
@@ -97,6 +100,7 @@ struct Context {
     recorder: Recorder,
     surroundings: Surroundings,
     memory: Memory,
+    local_volumes: Option<LocalVolumes>,
 }
 
 /// The controller of one kind.
@@ -108,8 +112,11 @@ pub fn component<K: LinuxKind>(manager: &Manager, parts: Parts) -> Component {
     let mut runner: Runner<K> = Runner::new(K::CONTROLLER, environment, &selection(parts.watch_filter.as_deref()));
     let surroundings = Surroundings::watch(&mut runner, &parts.registry);
     let client = manager.client();
+    let recorder = Recorder::new(client.clone(), crate::machine::MANAGER.to_owned().into());
+    let local_class = parts.local_class.clone();
     let context = Context {
-        recorder: Recorder::new(client.clone(), crate::machine::MANAGER.to_owned().into()),
+        local_volumes: local_class.map(|class| LocalVolumes::new(client.clone(), recorder.clone(), class)),
+        recorder,
         secrets: Secrets(client.clone()),
         client,
         surroundings,

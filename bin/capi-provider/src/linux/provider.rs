@@ -45,7 +45,11 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
     let served = |product| {
         let registry = Registry::default();
         let cloud = Cloud::new(needs.scaleway.clone(), product, linux.scripts.local_data);
-        (Zones::new(cloud.clone(), registry.clone()), cloud, registry)
+        (
+            Zones::new(cloud.clone(), registry.clone(), linux.slowest_retry),
+            cloud,
+            registry,
+        )
     };
     let (instance, metal) = (served(Product::Instance), served(Product::Metal));
     let everywhere = [instance.0.clone(), metal.0.clone()];
@@ -75,6 +79,7 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             effects: settings.effects,
             watch_filter: settings.watch_filter.clone(),
             concurrency: settings.concurrency,
+            local_class: linux.local_class.clone(),
         }
     };
     let (instance, metal) = (parts(instance), parts(metal));

@@ -89,6 +89,8 @@ pub enum AttachmentState {
     Pending,
     /// Usable.
     Attached,
+    /// Being ended.
+    Leaving,
     /// Scaleway could not do it.
     Failed,
 }

@@ -263,7 +263,7 @@ mod tests {
             catalog: Box::new(catalog),
             wanted: wanted(),
         };
-        assert!(text(offered(Catalog::OutOfStock)).contains("EM-B220E-NVME is out of stock"));
+        assert!(text(offered(Catalog::OutOfStock { cloud_init: true })).contains("EM-B220E-NVME is out of stock"));
         let others = vec!["EM-A610R".to_owned()];
         assert!(text(offered(Catalog::NoSuchType { others })).contains("EM-A610R"));
         let shortage = Shortage {

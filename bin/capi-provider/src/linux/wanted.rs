@@ -76,7 +76,10 @@ pub enum Catalog {
         others: Vec<String>,
     },
     /// There is none left.
-    OutOfStock,
+    OutOfStock {
+        /// The operating system takes a script at its first boot.
+        cloud_init: bool,
+    },
 }
 
 /// A Private Network, as it was looked for.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use jiff::Timestamp;
-use russet_api::values::Zone;
+use russet_api::values::{ServerId, Zone};
 use russet_scaleway::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -15,11 +15,16 @@ use tracing::warn;
 
 use super::cloud::Cloud;
 use super::server::Server;
+use super::sightings::Sightings;
 use crate::inventory::{ZoneState, put, take};
 use crate::registry::{Key, Registry};
 
 /// A zone nobody asked for in so long is not read any more.
 const FORGET_AFTER: Duration = Duration::from_hours(1);
+/// Time between two lists of a zone in which somebody waits for what takes seconds.
+const HURRIED: Duration = Duration::from_secs(10);
+/// Whoever waits says so again within this time.
+const HURRY_FOR: Duration = Duration::from_secs(20);
 
 /// The zones. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -30,7 +35,29 @@ struct Inner {
     cloud: Cloud,
     registry: Registry,
     zones: Mutex<BTreeMap<Zone, ZoneCell>>,
+    times: Mutex<BTreeMap<Zone, Times>>,
+    sightings: Mutex<Sightings>,
     urgent: Notify,
+}
+
+/// When a zone was and will be read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    /// When the list that is there was begun.
+    listed: Option<Instant>,
+    /// When it was last tried.
+    tried: Option<Instant>,
+    /// Until when somebody waits for what takes seconds.
+    hurried_until: Option<Instant>,
+}
+
+impl Times {
+    /// When the zone has to be read before its time, if it has.
+    fn early(&self, now: Instant) -> Option<Instant> {
+        let until = self.hurried_until.filter(|until| now < *until)?;
+        let next = self.tried.map_or(now, |tried| tried + HURRIED);
+        (next < until).then_some(next)
+    }
 }
 
 /// A zone, shared.
@@ -49,12 +76,14 @@ impl ZoneCell {
 }
 
 impl Zones {
-    /// Nothing has been read yet.
-    pub fn new(cloud: Cloud, registry: Registry) -> Self {
+    /// Nothing has been read yet. What is seen is kept for `patience` at most.
+    pub fn new(cloud: Cloud, registry: Registry, patience: Duration) -> Self {
         Self(Arc::new(Inner {
             cloud,
             registry,
             zones: Mutex::default(),
+            times: Mutex::default(),
+            sightings: Mutex::new(Sightings::new(patience)),
             urgent: Notify::new(),
         }))
     }
@@ -87,8 +116,53 @@ impl Zones {
         }
     }
 
+    /// Somebody waits in this zone for something that takes Scaleway seconds: one list more often is cheaper than a look by each.
+    pub fn hurry(&self, zone: &Zone) {
+        self.ask(zone);
+        let now = Instant::now();
+        let mut times = self.times();
+        let times = times.entry(zone.clone()).or_default();
+        let asleep = times.early(now).is_none();
+        times.hurried_until = Some(now + HURRY_FOR);
+        if asleep {
+            self.0.urgent.notify_one();
+        }
+    }
+
+    /// What was seen of servers.
+    pub fn sightings(&self) -> MutexGuard<'_, Sightings> {
+        self.0.sightings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A server as it was seen some seconds ago and after our last call about it; none inside: it does not exist.
+    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
+    pub fn seen(&self, zone: &Zone, id: &ServerId) -> Option<Option<Server>> {
+        let now = Instant::now();
+        let listed = self.times().get(zone).and_then(|times| times.listed);
+        let sightings = self.sightings();
+        if let Some(seen) = sightings.server(id, now) {
+            return Some(seen);
+        }
+        if !sightings.believes_list(id, listed?, now) {
+            return None;
+        }
+        drop(sightings);
+        let cell = self.ask(zone);
+        let state = cell.read();
+        // That a list lacks a server proves nothing.
+        state.inventory()?.get(id).cloned().map(Some)
+    }
+
+    /// A look at a server that began then, and what it showed.
+    pub fn saw(&self, zone: &Zone, id: &ServerId, begun: Instant, server: Option<&Server>) {
+        self.sightings().saw(id, begun, server);
+        if let Some(server) = server {
+            self.observe(zone, server);
+        }
+    }
+
     /// A server as a call just showed it.
-    pub fn observe(&self, zone: &Zone, server: &Server) {
+    fn observe(&self, zone: &Zone, server: &Server) {
         let cell = self.ask(zone);
         let mut state = cell.write();
         put(&mut state.inventory, server);
@@ -118,7 +192,10 @@ impl Zones {
                     let state = cell.read();
                     (state.inventory().is_none() && state.error().is_none(), state.asked)
                 };
-                if !(all || unread) || asked.elapsed() >= FORGET_AFTER {
+                let now = Instant::now();
+                let early = self.times().get(&zone).and_then(|times| times.early(now));
+                let hurried = early.is_some_and(|at| at <= now);
+                if !(all || unread || hurried) || asked.elapsed() >= FORGET_AFTER {
                     continue;
                 }
                 let read = tokio::select! {
@@ -129,21 +206,25 @@ impl Zones {
                     warn!(%zone, %error, "the servers of a zone could not be listed");
                 }
             }
+            let now = Instant::now();
+            let early = self.times().values().filter_map(|times| times.early(now)).min();
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.0.urgent.notified() => {}
-                () = tokio::time::sleep_until(next) => {}
+                () = tokio::time::sleep_until(early.map_or(next, |early| early.min(next))) => {}
             }
         }
     }
 
     async fn poll(&self, zone: &Zone, cell: &ZoneCell) -> Result<(), Error> {
         let begun = Instant::now();
+        self.times().entry(zone.clone()).or_default().tried = Some(begun);
         let read = self.0.cloud.list(zone).await;
         let mut state = cell.write();
         let (waiting, changed, result) = match read {
             Ok(servers) => {
                 let woken = take(&mut state, servers, begun, Timestamp::now());
+                self.times().entry(zone.clone()).or_default().listed = Some(begun);
                 (woken.waiting, woken.changed, Ok(()))
             }
             Err(error) => {
@@ -165,7 +246,33 @@ impl Zones {
         result
     }
 
+    fn times(&self) -> MutexGuard<'_, BTreeMap<Zone, Times>> {
+        self.0.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Zone, ZoneCell>> {
         self.0.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_zone_is_listed_more_often_while_somebody_waits_in_it_for_seconds_and_no_longer() {
+        let now = Instant::now();
+        let mut times = Times::default();
+        assert_eq!(times.early(now), None, "nobody waits");
+        times.hurried_until = Some(now + HURRY_FOR);
+        assert_eq!(times.early(now), Some(now), "it was never listed");
+        times.tried = Some(now);
+        assert_eq!(times.early(now), Some(now + HURRIED));
+        let later = now + HURRIED;
+        times.tried = Some(later);
+        assert_eq!(times.early(later), None, "by then nobody may wait any more");
+        times.hurried_until = Some(later + HURRY_FOR);
+        assert_eq!(times.early(later), Some(later + HURRIED), "somebody said so again");
+        assert_eq!(times.early(later + HURRY_FOR), None);
     }
 }

@@ -25,18 +25,21 @@ use crate::bootstrap::{
 use crate::decide::Machine;
 use crate::host::Host;
 use crate::surroundings::key;
+use crate::whereabouts::Whereabouts;
 
 /// The pool wakes whoever it concerns; this is for the case that it does not.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(30);
 
-pub(super) fn facts(mac: &Mac) -> HostFacts {
+/// What the spec says of it.
+fn facts(mac: &Mac) -> HostFacts {
     let positive = |number: Option<i64>| number.filter(|number| *number > 0);
     HostFacts {
         type_: mac.spec.type_or_default().to_owned(),
         fleet: mac.spec.fleet_name.clone().filter(|fleet| !fleet.is_empty()),
         cpu: positive(mac.spec.host_cpu),
         memory_mb: positive(mac.spec.host_memory_mb),
+        api_server: None,
     }
 }
 
@@ -48,6 +51,22 @@ fn unfinished(reason: &str, severity: Severity, message: impl Into<String>) -> C
 }
 
 impl Context {
+    /// What the configuration of its host depends on.
+    pub(super) fn facts(&self, mac: &Mac) -> HostFacts {
+        HostFacts {
+            api_server: self.parts.whereabouts.as_ref().and_then(Whereabouts::known),
+            ..facts(mac)
+        }
+    }
+
+    /// Looks up where the API server is, unless it is known.
+    pub(super) async fn learn(&self) -> Result<(), crate::api_server::Error> {
+        match &self.parts.whereabouts {
+            Some(whereabouts) => whereabouts.learn().await,
+            None => Ok(()),
+        }
+    }
+
     pub(super) async fn bootstrap(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<Outcome, Error> {
         let uid = machine.holder.uid.as_str();
         match self.parts.pool.seat(uid, &key(mac), &host.id) {
@@ -84,6 +103,8 @@ impl Context {
     }
 
     async fn start(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<Outcome, Error> {
+        // If it is not known, what the host joins with cannot be made either, and that says so.
+        let _ = self.learn().await;
         let steps = mac.status.clone().unwrap_or_default().steps;
         let work = self.work(mac, machine, host, Kind::First);
         self.parts
@@ -98,7 +119,8 @@ impl Context {
 
     /// Preparation and set-up, as one piece of work for the pool.
     pub(super) fn work(&self, mac: &Mac, machine: &Machine, host: &Host, kind: Kind) -> Work {
-        let hash = self.parts.bootstrapper.desired(&facts(mac));
+        let facts = self.facts(mac);
+        let hash = self.parts.bootstrapper.desired(&facts);
         self.memory.started(&machine.holder.uid, hash.as_str());
         let reader = self.reader(mac.clone(), host.id.clone());
         let (services, bootstrapper) = (self.parts.services.clone(), Arc::clone(&self.parts.bootstrapper));
@@ -110,6 +132,7 @@ impl Context {
                 let job = Job {
                     kind,
                     hash,
+                    facts,
                     ..prepared.map_err(Trouble::Preparation)?
                 };
                 bootstrapper.run(job, progress, stop).await.map_err(Trouble::Host)

@@ -14,7 +14,6 @@ use russet_controller::Outcome;
 use russet_scaleway::apple_silicon::Password;
 use tracing::info;
 
-use super::bootstrapping::facts;
 use super::look::Sights;
 use super::reconcile::NOW;
 use super::status::Draft;
@@ -28,8 +27,6 @@ use crate::surroundings::key;
 
 /// Whoever waits for its turn looks again this often; ends of updates wake it earlier.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// Steps that had to wait are tried again this often.
-const HELD_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a look at a host that serves ended.
 pub(super) enum Kept {
@@ -119,6 +116,10 @@ impl Context {
         if let Seat::Running(_) = seat {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
+        // Without it nobody can say what the host should have, nor could it join.
+        if self.learn().await.is_err() {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
         if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
@@ -158,7 +159,7 @@ impl Context {
             return Ok(Kept::Same(Some(again)));
         }
         let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
-        let held = waits(mac).then_some(HELD_AGAIN);
+        let held = waits(mac).then_some(self.parts.rules.held_again);
         Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
     }
 
@@ -225,7 +226,7 @@ impl Context {
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
             work: self.memory.work(&uid),
         };
-        let desired = self.parts.bootstrapper.desired(&self::facts(mac));
+        let desired = self.parts.bootstrapper.desired(&self.facts(mac));
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
     }
 
@@ -271,7 +272,7 @@ impl Context {
 
     /// Goes on with steps that had to wait, such as a program that is not exchanged under a virtual machine.
     fn finish(&self, mac: &Mac, machine: &Machine) -> bool {
-        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, HELD_AGAIN) {
+        if !waits(mac) || !self.memory.may_rejoin(&machine.holder.uid, self.parts.rules.held_again) {
             return false;
         }
         info!("steps of the host had to wait; they are tried again");

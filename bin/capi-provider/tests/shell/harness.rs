@@ -45,8 +45,13 @@ pub(crate) async fn cluster() -> Result<&'static TestCluster> {
 
 /// What the provider may do: the list of its chart.
 pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
+    identity_without(sandbox, &[]).await
+}
+
+/// The same but for these resources.
+pub(crate) async fn identity_without(sandbox: &Sandbox<'_>, missing: &[&str]) -> Result<Granted> {
     let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    let everywhere: Vec<PolicyRule> = vec![
+    let mut everywhere: Vec<PolicyRule> = vec![
         rule(
             "infrastructure.cluster.x-k8s.io",
             &[
@@ -68,6 +73,8 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["pods"], &["list"]),
+        rule("", &["persistentvolumes"], &["list", "delete"]),
+        rule("", &["persistentvolumeclaims"], &["get", "delete"]),
         rule(
             "certificates.k8s.io",
             &["certificatesigningrequests"],
@@ -76,6 +83,10 @@ pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ];
+    everywhere.retain(|rule| {
+        let mut resources = rule.resources.iter().flatten();
+        !resources.any(|resource| missing.contains(&resource.as_str()))
+    });
     let here = vec![
         rule("", &["secrets"], &all),
         rule("coordination.k8s.io", &["leases"], &all),
@@ -143,6 +154,7 @@ pub(crate) fn flags(sandbox: &Sandbox<'_>, who: &Granted) -> Vec<String> {
         "--linux-inspect-after=2s".to_owned(),
         "--linux-install-grace=10s".to_owned(),
         "--linux-join-deadline=20s".to_owned(),
+        "--linux-local-storage-class=scw-local-nvme".to_owned(),
     ]
     .to_vec()
 }
@@ -186,8 +198,12 @@ impl Provider {
         linux_hosts: Option<Arc<dyn Hosts>>,
         extra: &[&str],
     ) -> Result<Self> {
+        // What a test says itself counts.
+        let name = |flag: &str| flag.split('=').next().map(ToOwned::to_owned);
+        let said = |flag: &String| extra.iter().any(|other| name(other) == name(flag));
+        let usual = flags(sandbox, who).into_iter().filter(|flag| !said(flag));
         let args = std::iter::once("capi-provider".to_owned())
-            .chain(flags(sandbox, who))
+            .chain(usual)
             .chain(std::iter::once("--leader-elect=false".to_owned()))
             .chain(extra.iter().map(|&flag| flag.to_owned()));
         let cli = Cli::try_parse_from(args)?;

@@ -171,6 +171,7 @@ impl Bootstrapper for Joiner {
             Ok(Done {
                 fingerprint: Some("SHA256:first".to_owned()),
                 kubelet_sha: Some("0a1b".to_owned()),
+                ..Done::default()
             })
         })
     }

@@ -17,5 +17,6 @@ mod harness;
 mod joiner;
 mod life;
 mod linux;
+mod macs;
 mod process;
 mod waiting;

@@ -29,7 +29,10 @@ async fn a_host_is_set_up_by_its_password_once_and_by_the_key_of_its_fleet_from_
     again.fingerprint = Some(pin.clone());
     again.sudo_password = None;
     let (done, told) = world.run(&ssh, again).await;
-    assert_eq!(done.unwrap().fingerprint, Some(pin));
+    let done = done.unwrap();
+    assert_eq!(done.fingerprint, Some(pin));
+    assert_eq!(done.effort.uploaded, 0, "an unchanged host gets no byte");
+    assert!(done.effort.commands <= 3, "{:?}", done.effort);
     assert!(
         !told
             .iter()
@@ -103,4 +106,27 @@ async fn a_step_that_fails_is_named_and_the_next_run_goes_on_from_there() {
             .any(|(name, state, _)| name == step && *state == StepState::Running)
     };
     assert!(ran("tart-kubelet") && !ran("sleep"), "{told:?}");
+}
+
+/// A release that changes the agent alone must not send anything else, nor the agent twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_agent_is_uploaded_once_to_each_host_and_hashed_once_for_all() {
+    let world = World::with(2).await;
+    let ssh = world.bootstrapper();
+    let before = ssh.desired(&HostFacts::default());
+    for number in [1, 2] {
+        world.run(&ssh, world.job(number)).await.0.unwrap();
+    }
+    let next = world.dir.path().join("next");
+    let agent = format!("{}# another\n", crate::harness::STAYS);
+    std::fs::write(&next, &agent).unwrap();
+    std::fs::rename(&next, world.dir.path().join("agent")).unwrap();
+    assert_ne!(ssh.desired(&HostFacts::default()), before, "both hosts have drifted");
+    for number in [1, 2] {
+        let done = world.run(&ssh, world.job(number)).await.0.unwrap();
+        assert_eq!(done.effort.uploaded, agent.len() as u64, "{:?}", done.effort);
+        let again = world.run(&ssh, world.job(number)).await.0.unwrap();
+        assert_eq!(again.effort.uploaded, 0, "{:?}", again.effort);
+    }
+    assert_eq!(ssh.hashed(), 2, "each agent was read once");
 }

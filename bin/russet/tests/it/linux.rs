@@ -1,7 +1,7 @@
 //! The Linux cache nodes of `up`: as root they are machines that run Pods, otherwise Nodes that say what they are.
 
-use crate::fleet::{fleet, is_built};
-use crate::sandbox::{Sandbox, processes, text, until, until_gone};
+use crate::fleet::{fleet, is_built, killed_with_its_port_lost, server_of, until_renewed};
+use crate::sandbox::{Sandbox, text, until};
 use russet::status::document::{Document, Health, Kind, Server};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::MetadataExt as _;
@@ -37,52 +37,11 @@ fn per_hour(document: &Document) -> u64 {
     document.account.as_ref().unwrap().per_hour_micro_eur
 }
 
-fn renewed(sandbox: &Sandbox, node: &str) -> String {
-    let lease = format!("lease/{node}");
-    let args = [
-        "kubectl",
-        "get",
-        &lease,
-        "--namespace=kube-node-lease",
-        "--output=jsonpath={.spec.renewTime}",
-    ];
-    sandbox.run(&args).expect(0).stdout
-}
-
-/// Only who reaches the API server renews the Lease of its Node.
-async fn until_renewed(sandbox: &Sandbox, node: &str) {
-    let before = renewed(sandbox, node);
-    until(&format!("{node} to renew its Lease"), || {
-        let now = renewed(sandbox, node);
-        if now == before { Err(now) } else { Ok(()) }
-    })
-    .await;
-}
-
-/// Kills `up`, and lets the next one put its API server elsewhere, as it does when somebody took the port. Where it was.
-async fn killed_with_its_port_lost(sandbox: &Sandbox) -> String {
-    let status = sandbox.status();
-    let running = processes(&status);
-    running.first().unwrap().signal(Signal::KILL);
-    until_gone(&running).await;
-    let file = sandbox.layout().cluster().join("ports.json");
-    let mut ports: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let all = ports.as_object_mut().unwrap();
-    all.insert("kube-apiserver".to_owned(), free.local_addr().unwrap().port().into());
-    std::fs::write(&file, ports.to_string()).unwrap();
-    server_of(&status)
-}
-
-fn server_of(document: &Document) -> String {
-    document.cluster.as_ref().unwrap().server.clone().unwrap()
-}
-
 #[tokio::test]
 async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_moved() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
     let sandbox = Sandbox::new();
-    // Hosts that were set up over SSH keep the place they were told, as real ones would; stand-ins follow.
+    // Macs that are set up over SSH are told anew, which has a story of its own; stand-ins follow by themselves.
     let up = [&UP[..], &["--synthetic-linux", "--synthetic-macs"]].concat();
     let ran = sandbox.run(&up).expect(0);
     assert!(

@@ -17,6 +17,15 @@ pub enum NodeIpSource {
     Tailscale,
 }
 
+/// What runs virtual machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeKind {
+    /// The `tart` command.
+    Tart,
+    /// Nothing: they are only told of.
+    Synthetic,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   What launchd runs on a Mac of a fleet:
@@ -83,9 +92,29 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: String,
 
+    /// Where the kubelet API is, which kubectl logs and exec need; :10250 is :10250 on the tailnet if there is one. 0: nowhere (new)
+    #[arg(long, value_name = "ADDRESS", default_value = ":10250")]
+    pub kubelet_bind_address: String,
+
+    /// Whose client certificates the kubelet API believes; by default those of the authority in the kubeconfig (new)
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+
     /// tart
     #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/tart")]
     pub tart_binary: PathBuf,
+
+    /// Where tart keeps virtual machines and images; by default ~/.tart (new)
+    #[arg(long, value_name = "DIR", env = "TART_HOME")]
+    pub tart_home: Option<PathBuf>,
+
+    /// Whose ~ that is
+    #[arg(long, value_name = "DIR", env = "HOME", hide = true)]
+    pub home: Option<PathBuf>,
+
+    /// What runs virtual machines; those of a benchmark are not real
+    #[arg(long, value_enum, default_value = "tart", hide = true)]
+    pub runtime: RuntimeKind,
 
     /// tailscale (new)
     #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/tailscale")]
@@ -137,6 +166,10 @@ pub struct Args {
     /// What the Node joins with
     #[arg(long, value_name = "FILE", default_value = "/etc/tart-kubelet/kubeconfig")]
     pub kubeconfig: PathBuf,
+
+    /// Where the API server is and who vouches for it, as kube-public/cluster-info has it; wins over --kubeconfig (new)
+    #[arg(long, value_name = "FILE")]
+    pub cluster_info: Option<PathBuf>,
 
     /// Where the node's key and memory are (new)
     #[arg(

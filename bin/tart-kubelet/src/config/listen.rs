@@ -44,6 +44,11 @@ impl Listen {
         self.at(tailnet.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
     }
 
+    /// The port.
+    pub fn port(self) -> u16 {
+        self.port
+    }
+
     fn at(self, otherwise: IpAddr) -> SocketAddr {
         SocketAddr::new(self.address.unwrap_or(otherwise), self.port)
     }

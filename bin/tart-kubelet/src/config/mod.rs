@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Taint;
 use russet_node::{Capacity, Spec};
 use russet_telemetry::log::Format;
 
-pub use args::{Args, NodeIpSource};
+pub use args::{Args, NodeIpSource, RuntimeKind};
 pub use cidr::Cidr;
 pub use listen::Listen;
 
@@ -60,6 +60,8 @@ pub struct Config {
     pub spec: Spec,
     /// What it joins with.
     pub kubeconfig: PathBuf,
+    /// Where the API server is by now, if not where that says.
+    pub cluster_info: Option<PathBuf>,
     /// Where its key and its memory are.
     pub state: PathBuf,
     /// Its address, if it is given.
@@ -70,8 +72,16 @@ pub struct Config {
     pub metrics: Option<Listen>,
     /// Where the probes are.
     pub probes: Option<Listen>,
+    /// Where the kubelet API is.
+    pub kubelet: Option<Listen>,
+    /// Whose client certificates it believes, if not those of the authority in the kubeconfig.
+    pub client_ca: Option<PathBuf>,
     /// `tart`.
     pub tart: PathBuf,
+    /// Where it keeps virtual machines and images.
+    pub tart_home: PathBuf,
+    /// What runs virtual machines.
+    pub runtime: RuntimeKind,
     /// `tailscale`.
     pub tailscale: PathBuf,
     /// Who may read what virtual machines say.
@@ -134,6 +144,14 @@ impl Config {
                 name,
             },
             kubeconfig: args.kubeconfig,
+            kubelet: Listen::parse("--kubelet-bind-address", &args.kubelet_bind_address)?,
+            client_ca: args.client_ca_file,
+            tart_home: args
+                .tart_home
+                .or_else(|| args.home.map(|home| home.join(".tart")))
+                .unwrap_or_else(|| args.state_dir.join("tart")),
+            runtime: args.runtime,
+            cluster_info: args.cluster_info,
             state: args.state_dir,
             node_ip: args.node_ip,
             node_ip_source: args.node_ip_source,

@@ -11,7 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Connects to a guest through the card its network is on. macOS routes by scope: on a host with several cards, a connection that
 /// does not name one ends with "no route to host".
-pub(super) async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let IpAddr::V4(guest) = address.ip() else {
         return TcpStream::connect(address).await;
     };

@@ -4,7 +4,7 @@
 //! scraped at that port of the Node: GET and HEAD of `/metrics`, by who is allowed, and nothing else. It is a proxy of requests and
 //! not of bytes: a scraper that keeps its connection would hang on a guest that was replaced meanwhile.
 
-mod dial;
+pub(crate) mod dial;
 
 use std::convert::Infallible;
 use std::io;

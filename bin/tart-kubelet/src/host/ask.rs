@@ -27,7 +27,7 @@ pub enum AskError {
 }
 
 /// What a tool prints, trimmed. It is ended when it takes longer.
-pub(super) async fn ask(program: &Path, args: &[&str], patience: Duration) -> Result<String, AskError> {
+pub(crate) async fn ask(program: &Path, args: &[&str], patience: Duration) -> Result<String, AskError> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(patience, command.output())

@@ -1,7 +1,7 @@
 //! The Mac itself: what it is, where it is reached, how it is.
 
 mod address;
-mod ask;
+pub(crate) mod ask;
 mod pressure;
 mod system;
 
@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use russet_node::{Condition, Machine, Sight, System};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::{Config, NodeIpSource};
+use crate::config::{Config, Listen, NodeIpSource};
 
 pub use address::AddressError;
 pub use ask::AskError;
@@ -22,11 +23,14 @@ use pressure::Pressure;
 const GOOD_FOR: Duration = Duration::from_mins(1);
 
 /// The Mac.
-#[derive(Debug)]
 pub struct Host {
     address: Address,
     system: System,
     pressure: Mutex<Option<(Instant, Pressure)>>,
+    /// On which port the kubelet API answers.
+    port: Option<u16>,
+    /// As whom the node speaks.
+    client: watch::Sender<Option<kube::Client>>,
 }
 
 /// Where the host is reached.
@@ -36,6 +40,15 @@ enum Address {
     Fixed(IpAddr),
     /// Wherever its network cards say at the moment.
     Auto,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host")
+            .field("address", &self.address)
+            .field("system", &self.system)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Host {
@@ -51,7 +64,22 @@ impl Host {
             address,
             system: system::find(&config.tart).await,
             pressure: Mutex::new(None),
+            port: config.kubelet.map(Listen::port),
+            client: watch::channel(None).0,
         })
+    }
+
+    /// The API server as the node may use it, once it has joined, and again with each certificate.
+    pub fn client(&self) -> watch::Receiver<Option<kube::Client>> {
+        self.client.subscribe()
+    }
+
+    /// Where the host is reached at the moment.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self.address {
+            Address::Fixed(address) => Some(address),
+            Address::Auto => address::auto(),
+        }
     }
 
     /// The address that was given or found on the tailnet.
@@ -76,6 +104,10 @@ impl Host {
 }
 
 impl Machine for Host {
+    fn joined(&self, client: &kube::Client) {
+        self.client.send_replace(Some(client.clone()));
+    }
+
     async fn look(&self) -> Sight {
         let disk = pressure::disk();
         let Pressure { memory, processes } = self.pressure().await;
@@ -84,10 +116,8 @@ impl Machine for Host {
             None => (0, false, "the disk does not say how full it is".to_owned()),
         };
         Sight {
-            address: match self.address {
-                Address::Fixed(address) => Some(address),
-                Address::Auto => address::auto(),
-            },
+            address: self.address(),
+            port: self.port,
             storage_bytes,
             system: self.system.clone(),
             conditions: vec![

@@ -57,17 +57,33 @@ impl Host {
     }
 
     pub(crate) fn write_kubeconfig(&self) -> Result<()> {
+        self.write_kubeconfig_for(self.cluster.control_plane().server())
+    }
+
+    /// What a host joined with while the API server was there.
+    pub(crate) fn write_kubeconfig_for(&self, server: &str) -> Result<()> {
         let plane = self.cluster.control_plane();
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "tart-kubelet",
             "clusters": [{"name": "c", "cluster": {
-                "server": plane.server(),
+                "server": server,
                 "certificate-authority-data": ByteString(plane.ca_pem().as_bytes().to_vec()),
             }}],
             "users": [{"name": "u", "user": {"token": self.token}}],
             "contexts": [{"name": "tart-kubelet", "context": {"cluster": "c", "user": "u"}}],
         });
         std::fs::write(self.path("kubeconfig"), kubeconfig.to_string())?;
+        Ok(())
+    }
+
+    /// Where the API server is by now.
+    pub(crate) fn write_cluster_info(&self) -> Result<()> {
+        let plane = self.cluster.control_plane();
+        let info = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": {
+            "server": plane.server(),
+            "certificate-authority-data": ByteString(plane.ca_pem().as_bytes().to_vec()),
+        }}]});
+        std::fs::write(self.path("cluster-info"), info.to_string())?;
         Ok(())
     }
 
@@ -170,6 +186,11 @@ impl Agent {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("a pid")?;
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         self.ended().await
+    }
+
+    /// Kills it as nothing can be prepared for.
+    pub(crate) async fn killed(mut self) -> Result<()> {
+        self.0.kill().await.context("kill the agent")
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

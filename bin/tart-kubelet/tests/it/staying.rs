@@ -115,3 +115,30 @@ async fn a_certificate_near_its_end_is_renewed_by_the_node_itself() -> Result<()
     ensure!(host.nodes().get(&host.node).await?.uid() == before.uid());
     Ok(())
 }
+
+/// Hosts kept the address they were told when they joined, and were lost when the API server moved. What they are told later wins, and
+/// who they are does not depend on it.
+#[tokio::test]
+async fn a_node_follows_an_api_server_that_moved_and_stays_who_it_is() -> Result<()> {
+    let host = Host::invited("moved2").await?;
+    // Nobody listens there any more.
+    host.write_kubeconfig_for("https://127.0.0.1:9")?;
+    host.write_cluster_info()?;
+    let flag = format!("--cluster-info={}", host.path("cluster-info").display());
+    let agent = host.start(&[&flag])?;
+    let node = host.registered().await?;
+    ensure!(agent.terminated().await?.success(), "{}", host.log());
+
+    let mut agent = host.start(&[&flag])?;
+    let lease = || async {
+        let lease = host.leases().get_opt(&host.node).await?;
+        anyhow::Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
+    };
+    let first = lease().await?;
+    wait::until_true("a renewal", PATIENCE, || async { Ok(lease().await? > first) }).await?;
+    ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
+    let asked = host.requests_of(&host.bootstrap_user()?).await?.len();
+    ensure!(asked == 1, "it asked {asked} times who it is");
+    ensure!(agent.is_running(), "{}", host.log());
+    Ok(())
+}

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::config::{Firewall, Fleet, Host};
+use super::config::{ApiServer, Firewall, Fleet, Host};
 use crate::linux::{self, validate};
 
 /// Something nobody can be set up with. Says what to use instead, and quotes no secret.
@@ -33,6 +33,8 @@ pub enum Invalid {
     },
     #[error("{what} holds a control character; store it again, as one line of text")]
     Control { what: &'static str },
+    #[error("what vouches for the API server is no certificate; use PEM, as the cluster's kubeconfig has it")]
+    Authority,
     #[error("a login key is one line of authorized_keys; this one is not")]
     LoginKey,
     #[error("{id} is no VLAN; use a number from 1 to 4094")]
@@ -71,6 +73,7 @@ impl Fleet {
                 return Err(Invalid::NoTailnet { what });
             }
         }
+        self.api_server.as_deref().map_or(Ok(()), ApiServer::check)?;
         self.firewall.check()?;
         for network in self.login_from.iter().flatten() {
             check_network("logging in", network)?;
@@ -91,6 +94,24 @@ impl Fleet {
                     instead: "https:// and a name",
                 });
             }
+        }
+        Ok(())
+    }
+}
+
+impl ApiServer {
+    fn check(&self) -> Result<(), Invalid> {
+        let plain = |c: u8| c.is_ascii_alphanumeric() || b".-_:[]/".contains(&c);
+        let place = self.url.strip_prefix("https://").unwrap_or_default();
+        if place.is_empty() || !place.bytes().all(plain) {
+            return Err(Invalid::Word {
+                what: "address of an API server",
+                text: self.url.clone(),
+                instead: "https://host:port",
+            });
+        }
+        if !self.ca_pem.contains("-----BEGIN CERTIFICATE-----") {
+            return Err(Invalid::Authority);
         }
         Ok(())
     }

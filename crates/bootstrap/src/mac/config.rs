@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use russet_telemetry::Secret;
 
@@ -16,6 +17,8 @@ use crate::linux::Taint;
 pub struct Fleet {
     /// The agent that makes a Mac a Node.
     pub agent: Agent,
+    /// Where Nodes find the API server: one that moved is a change of every host. None leaves it to what each joined with.
+    pub api_server: Option<Arc<ApiServer>>,
     /// `tart` as its release has it: an archive with `tart.app` in it.
     pub tart: Option<Artifact>,
     /// The tailnet, if hosts are on one.
@@ -47,6 +50,15 @@ pub struct Agent {
     pub tailnet_only: bool,
     /// More arguments.
     pub extra: Vec<String>,
+}
+
+/// An API server as Macs dial it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServer {
+    /// Its address, such as `https://203.0.113.7:6443`.
+    pub url: String,
+    /// The certificates that vouch for it, PEM.
+    pub ca_pem: String,
 }
 
 /// The tailnet.

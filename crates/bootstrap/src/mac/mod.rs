@@ -32,7 +32,7 @@ mod tests;
 
 pub use artifact::{Artifact, ArtifactError, Artifacts};
 pub use check::Invalid;
-pub use config::{Agent, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
+pub use config::{Agent, ApiServer, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
 pub use engine::{Engine, Failed, Progress, Remote, Report, StepState};
 pub use plan::{Hash, desired, plan};
 pub use program::Patience;

@@ -8,10 +8,11 @@ mod render;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use russet_telemetry::Secret;
 
-use super::{Agent, Artifact, Artifacts, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
+use super::{Agent, ApiServer, Artifact, Artifacts, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
 use crate::linux::Taint;
 
 /// A file with this content; where it is does not matter to any plan.
@@ -20,6 +21,14 @@ pub(super) fn artifact(content: &str) -> Artifact {
     let path: PathBuf = dir.path().join("file");
     std::fs::write(&path, content).unwrap();
     Artifacts::default().get(&path).unwrap()
+}
+
+/// An API server, and one who vouches for it.
+pub(super) fn api_server(url: &str, who: &str) -> Arc<ApiServer> {
+    Arc::new(ApiServer {
+        url: url.to_owned(),
+        ca_pem: format!("-----BEGIN CERTIFICATE-----\n{who}\n-----END CERTIFICATE-----\n"),
+    })
 }
 
 /// A fleet with everything.
@@ -33,6 +42,7 @@ pub(super) fn full() -> Fleet {
             tailnet_only: true,
             extra: vec!["--cache-volume-cap-gib=20".to_owned()],
         },
+        api_server: Some(api_server("https://203.0.113.7:6443", "one")),
         tart: Some(artifact("tart")),
         tailnet: Some(Tailnet {
             archive: artifact("tailscale"),
@@ -64,6 +74,7 @@ pub(super) fn plain() -> Fleet {
             extra: Vec::new(),
             ..full().agent
         },
+        api_server: None,
         tart: None,
         tailnet: None,
         node_exporter: None,

@@ -1,10 +1,10 @@
 //! What somebody changed on a host, and what nobody wants any more.
 
-use crate::harness::{STAYS, World};
-use russet_bootstrap::mac::{Step, plan};
+use crate::harness::{STAYS, World, api_server};
+use russet_bootstrap::mac::{Step, desired, plan};
 
 /// What breaks each step. Nothing that a job of ours would mend by itself before we look.
-const BROKEN: [(&str, &str); 19] = [
+const BROKEN: [(&str, &str); 20] = [
     (
         "ssh-hardening",
         "echo PasswordAuthentication yes >/etc/ssh/sshd_config.d/050-russet.conf",
@@ -33,6 +33,7 @@ const BROKEN: [(&str, &str); 19] = [
     ("ssh-guard", "rm /etc/pf.anchors/tuist.sshguard"),
     ("node-exporter", "launchctl bootout system/dev.tuist.node-exporter"),
     ("kubeconfig", "chmod 644 /etc/tart-kubelet/kubeconfig"),
+    ("api-server", "rm /etc/tart-kubelet/cluster-info"),
     ("tart-kubelet", "echo x >>/usr/local/bin/tart-kubelet"),
     ("tart-kubelet-job", "launchctl bootout system/dev.tuist.tart-kubelet"),
     ("log-shipper", "rm /usr/local/bin/tuist-log-shipper"),
@@ -127,4 +128,39 @@ async fn a_host_on_the_tailnet_follows_the_tags_of_its_fleet() {
     assert_eq!(world.run_as(&fleet, &host).await.unwrap().changed, ["tailscale"]);
     let status = world.root("/usr/local/bin/tailscale status --json").await;
     assert!(status.contains("tag:tuist-macmini-canary"), "{status}");
+}
+
+/// Hosts kept the address of the API server that they were told when they joined, and were lost when it moved. It is part of what a
+/// host is set up with: the file is another one, the job is started again, and launchd is told nothing new.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_moved_is_told_to_a_host_without_loading_its_job_again() {
+    let world = World::new().await;
+    let mut fleet = world.fleet(STAYS);
+    fleet.api_server = Some(api_server("https://203.0.113.7:6443"));
+    let before = desired(&fleet);
+    world.run(&fleet).await.unwrap();
+    let (mac, pid) = (world.mac().await, world.agent_pid().await);
+    let loads = || {
+        let calls = mac.calls();
+        let loads = calls.iter().filter(|call| call.tool == "launchctl");
+        loads
+            .filter(|call| call.args.first().is_some_and(|verb| verb == "bootstrap"))
+            .count()
+    };
+    let loaded = loads();
+
+    fleet.api_server = Some(api_server("https://203.0.113.8:6443"));
+    assert_ne!(
+        desired(&fleet),
+        before,
+        "a host that was told the old place has drifted"
+    );
+    let moved = world.run(&fleet).await.unwrap();
+    assert_eq!(moved.changed, ["api-server", "tart-kubelet-job"]);
+    assert_eq!(moved.uploaded, 0);
+    assert_ne!(world.agent_pid().await, pid, "the agent was started again");
+    assert_eq!(loads(), loaded, "what launchd has is not loaded again");
+    let told = world.root("cat /etc/tart-kubelet/cluster-info").await;
+    assert!(told.contains("https://203.0.113.8:6443"), "{told}");
+    assert_eq!(world.run(&fleet).await.unwrap().changed, [""; 0]);
 }

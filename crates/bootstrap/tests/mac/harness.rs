@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use russet_bootstrap::mac::{
-    Agent, Artifact, Artifacts, Engine, Failed, Firewall, Fleet, Host, LogShipping, Patience, Remote, Report,
-    StepState, Tailnet, plan,
+    Agent, ApiServer, Artifact, Artifacts, Engine, Failed, Firewall, Fleet, Host, LogShipping, Patience, Remote,
+    Report, StepState, Tailnet, plan,
 };
 use russet_bootstrap::ssh::{self, Auth, HostKeyPin, Limits, Session, Target};
 use russet_sim_mac::macos::{Mac, Macs, Options};
@@ -115,6 +115,7 @@ impl World {
                 tailnet_only: false,
                 extra: Vec::new(),
             },
+            api_server: None,
             tart: None,
             tailnet: None,
             node_exporter: None,
@@ -130,6 +131,7 @@ impl World {
         let tool = |name: &str| format!("#!/.sim/bin/{name}\n");
         let tart = "#!/bin/bash\n[ \"${1:-}\" = --version ] && echo 2.32.1\nexit 0\n".to_owned();
         Fleet {
+            api_server: Some(api_server("https://203.0.113.7:6443")),
             tart: Some(self.archive("tart.tar.gz", &[("tart.app/Contents/MacOS/tart", tart)])),
             tailnet: Some(Tailnet {
                 archive: self.archive(
@@ -394,6 +396,14 @@ impl World {
             .trim()
             .to_owned()
     }
+}
+
+/// An API server there.
+pub(crate) fn api_server(url: &str) -> Arc<ApiServer> {
+    Arc::new(ApiServer {
+        url: url.to_owned(),
+        ca_pem: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".to_owned(),
+    })
 }
 
 /// A program beside the one that runs the tests.

@@ -3,6 +3,7 @@
 //! A key is kept before anything is asked with it, so a machine that was cut finds its request again instead of making another.
 
 mod request;
+mod serving;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::Error;
 
 pub(crate) use request::ask;
+pub use serving::ServingIdentity;
 
 /// What a machine keeps of its identity.
 #[derive(Clone, Debug)]
@@ -70,23 +72,12 @@ impl Identity {
 
     /// From when to when the certificate is good; none without a certificate that can be read.
     pub(crate) fn validity(&self) -> Option<(Timestamp, Timestamp)> {
-        let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate_pem.as_ref()?.as_bytes()).ok()?;
-        let certificate = pem.parse_x509().ok()?;
-        let validity = certificate.validity();
-        let at = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
-        Some((at(validity.not_before)?, at(validity.not_after)?))
+        validity(self.certificate_pem.as_ref()?)
     }
 
-    /// When to ask for another certificate: after 70 to 90 % of its life, each node at its own moment, so that a fleet that
-    /// was made at once is not renewed at once.
+    /// When to ask for another certificate.
     pub(crate) fn renew_at(&self) -> Option<Timestamp> {
-        let (from, to) = self.validity()?;
-        let certificate = self.certificate_pem.as_ref()?;
-        let chance = Sha256::digest(certificate.as_bytes()).first().copied().unwrap_or(0);
-        let life = to.as_second().saturating_sub(from.as_second());
-        let share = 700 + i64::from(chance) * 200 / 255;
-        let wait = Span::new().try_seconds(life.saturating_mul(share) / 1000).ok()?;
-        from.checked_add(wait).ok()
+        renew_at(self.certificate_pem.as_ref()?)
     }
 
     /// A client that is the node; none without a certificate.
@@ -103,6 +94,24 @@ impl Identity {
             .map_err(|_| Error::Kubeconfig("the certificate is no text".to_owned()))?;
         client(config).map(Some)
     }
+}
+
+fn validity(certificate: &str) -> Option<(Timestamp, Timestamp)> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let validity = certificate.validity();
+    let at = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    Some((at(validity.not_before)?, at(validity.not_after)?))
+}
+
+/// After 70 to 90 % of a certificate's life, each at its own moment, so that a fleet that was made at once is not renewed at once.
+fn renew_at(certificate: &str) -> Option<Timestamp> {
+    let (from, to) = validity(certificate)?;
+    let chance = Sha256::digest(certificate.as_bytes()).first().copied().unwrap_or(0);
+    let life = to.as_second().saturating_sub(from.as_second());
+    let share = 700 + i64::from(chance) * 200 / 255;
+    let wait = Span::new().try_seconds(life.saturating_mul(share) / 1000).ok()?;
+    from.checked_add(wait).ok()
 }
 
 /// A client of this connection.

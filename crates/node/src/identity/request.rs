@@ -1,32 +1,54 @@
 //! Asking for a certificate.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
+use russet_telemetry::Secret;
 use sha2::{Digest as _, Sha256};
 
-use super::Identity;
+use super::{Identity, ServingIdentity};
 use crate::error::Error;
 
-const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING: &str = "kubernetes.io/kubelet-serving";
 /// Asking for the certificate: quickly at first, since a controller approves at once; a person takes longer.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const SLOWEST_LOOK: Duration = Duration::from_secs(5);
 
+/// What a certificate is for.
+enum Purpose<'a> {
+    /// To be the node towards the API server.
+    Client,
+    /// To be shown to those who call the node at these addresses.
+    Serving(&'a [IpAddr]),
+}
+
 /// The request for a key. Named after it, so that a machine that lost count finds its request again.
-fn request(identity: &Identity) -> Result<CertificateSigningRequest, Error> {
-    let key = KeyPair::from_pem(identity.key_pem.expose())?;
+fn request(
+    node_name: &str,
+    key_pem: &Secret<String>,
+    purpose: &Purpose<'_>,
+) -> Result<CertificateSigningRequest, Error> {
+    let key = KeyPair::from_pem(key_pem.expose())?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params
         .distinguished_name
-        .push(DnType::CommonName, format!("system:node:{}", identity.node_name));
+        .push(DnType::CommonName, format!("system:node:{node_name}"));
+    let (signer, usage) = match purpose {
+        Purpose::Client => (CLIENT, "client auth"),
+        Purpose::Serving(addresses) => {
+            params.subject_alt_names = addresses.iter().copied().map(SanType::IpAddress).collect();
+            (SERVING, "server auth")
+        }
+    };
     let pem = params.serialize_request(&key)?.pem()?;
     let mut name = "node-csr-".to_owned();
     for byte in Sha256::digest(key.der_bytes()).iter().take(16) {
@@ -39,8 +61,8 @@ fn request(identity: &Identity) -> Result<CertificateSigningRequest, Error> {
         },
         spec: CertificateSigningRequestSpec {
             request: ByteString(pem.into_bytes()),
-            signer_name: SIGNER.to_owned(),
-            usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+            signer_name: signer.to_owned(),
+            usages: Some(vec!["digital signature".to_owned(), usage.to_owned()]),
             ..CertificateSigningRequestSpec::default()
         },
         status: None,
@@ -49,8 +71,21 @@ fn request(identity: &Identity) -> Result<CertificateSigningRequest, Error> {
 
 /// Asks for a certificate and waits for it, for as long as it takes.
 pub(crate) async fn ask(client: Client, identity: &Identity) -> Result<String, Error> {
+    granted(
+        client,
+        request(&identity.node_name, &identity.key_pem, &Purpose::Client)?,
+    )
+    .await
+}
+
+/// The same for what a node shows to those who call it.
+pub(super) async fn ask_serving(client: Client, identity: &ServingIdentity) -> Result<String, Error> {
+    let purpose = Purpose::Serving(&identity.addresses);
+    granted(client, request(&identity.node_name, &identity.key_pem, &purpose)?).await
+}
+
+async fn granted(client: Client, wanted: CertificateSigningRequest) -> Result<String, Error> {
     let requests: Api<CertificateSigningRequest> = Api::all(client);
-    let wanted = request(identity)?;
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let mut pause = FIRST_LOOK;
     loop {

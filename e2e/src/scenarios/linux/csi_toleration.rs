@@ -1,4 +1,6 @@
 //! The storage plugin did not tolerate the taint of the only nodes it was for.
+//!
+//! Without the toleration of `tuist.dev/runner-cache` in the chart it ends with the helper of volumes, which no cache node takes.
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;

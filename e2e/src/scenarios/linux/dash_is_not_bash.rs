@@ -1,4 +1,6 @@
 //! `set -o pipefail` in a script that cloud-init gave to sh: it ended on its first line.
+//!
+//! Without the check for bash at the top of the program it ends with dash's `Illegal option -o posix`, and nothing that says what to do.
 
 use std::collections::BTreeMap;
 use std::path::Path;

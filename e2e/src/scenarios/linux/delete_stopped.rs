@@ -1,4 +1,6 @@
 //! Power-off of a server that is off is refused: the deletion never got past it.
+//!
+//! With a power-off of servers that are off it ends with a machine that stays, refused again and again.
 
 use std::time::Duration;
 

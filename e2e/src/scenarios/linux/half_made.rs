@@ -1,4 +1,7 @@
 //! An Instance was made, attached and started in one go; what failed half-way was made again, and both were paid.
+//!
+//! Without the look for a server of the machine's tag it ends with a machine that never has its server: the guard before each
+//! order sees the one that is there, and refuses.
 
 use anyhow::{Result, ensure};
 use futures::FutureExt;

@@ -1,4 +1,6 @@
 //! The API server dialled a host name that resolves nowhere: no logs, no exec, no port-forward.
+//!
+//! With `Hostname` before `InternalIP` it ends with `no such host`, although there is an address.
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;

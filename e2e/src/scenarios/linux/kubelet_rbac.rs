@@ -1,4 +1,7 @@
 //! A role written by hand for kubelets forgot leases, services, claims and CSI, one after the other.
+//!
+//! Without the Node authorizer it ends with a 403 on the Node itself, without `NodeRestriction` with a node that can be another, and
+//! without the approval of signing requests with nobody who grants the certificate.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use futures::FutureExt;

@@ -1,4 +1,6 @@
 //! An Instance without a public address could not fetch a single package.
+//!
+//! Without the dynamic address in the order it ends with a server that runs, and a machine that says `NoPublicAddress`.
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;

@@ -1,4 +1,6 @@
 //! Five ways to ask IPAM for an address and not get it, and an error that nobody saw.
+//!
+//! With the first row of IPAM for the address, whichever family it is of, it ends with a Node that never gets the label.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! The provisioner makes a Pod for every volume, and was not allowed to.
+//!
+//! Without `create` and `delete` of Pods in the chart's Role it ends with a claim that stays Pending.
 
 use std::path::PathBuf;
 

@@ -132,6 +132,7 @@ pub(super) fn plain(program: Artifact) -> Fleet {
             tailnet_only: false,
             extra: Vec::new(),
         },
+        api_server: None,
         tart: None,
         tailnet: None,
         node_exporter: None,

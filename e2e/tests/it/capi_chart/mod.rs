@@ -188,6 +188,40 @@ async fn volumes_of_cache_nodes_can_be_made_where_the_caches_are() -> Result<()>
     }
     let class = named("StorageClass", "scw-local-nvme")?;
     ensure!(class["volumeBindingMode"] == "WaitForFirstConsumer", "{class}");
+
+    let rights = named("ClusterRole", "macs-capi-provider")?;
+    let provider = named("Deployment", "macs-capi-provider")?.to_string();
+    ensure!(
+        provider.contains("--linux-local-storage-class=scw-local-nvme")
+            && rights.to_string().contains("persistentvolumeclaims"),
+        "nobody deletes the claims of a server that is gone: {rights}"
+    );
+    Ok(())
+}
+
+/// The chart named a release of the provisioner that no test had ever run.
+#[tokio::test]
+async fn the_provisioner_of_the_chart_is_the_one_that_the_tests_run() -> Result<()> {
+    let objects = objects(&Helm::new().await?.template(FULL)?)?;
+    let name = "macs-capi-provider-local-path";
+    let mut deployments = of_kind(&objects, "Deployment").into_iter();
+    let found = deployments.find(|object| text(object, "/metadata/name") == name);
+    let image = text(
+        found.context("the provisioner")?,
+        "/spec/template/spec/containers/0/image",
+    );
+    let manifest = russet_parts::Manifest::embedded();
+    let (part, _) = manifest.tool("local-path-provisioner")?;
+    let expected = format!("docker.io/rancher/local-path-provisioner:{}", part.version);
+    ensure!(image == expected, "the chart has {image}, crates/parts has {expected}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_volumes_of_its_own_the_provider_may_touch_none() -> Result<()> {
+    let text = Helm::new().await?.template("")?;
+    ensure!(!text.contains("persistentvolume"), "{text}");
+    ensure!(!text.contains("--linux-local-storage-class"), "{text}");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ const NAMESPACES: [&str; 7] = [
 const CSR: &str = "certificates.k8s.io";
 
 /// Every kind of thing that is asked about: group, resource, subresource, name.
-const THINGS: [(&str, &str, &str, &str); 40] = [
+const THINGS: [(&str, &str, &str, &str); 42] = [
     (INFRA, "scalewayapplesiliconmachines", "", ""),
     (INFRA, "scalewayapplesiliconmachines", "status", ""),
     (INFRA, "scalewayapplesiliconmachines", "finalizers", ""),
@@ -91,6 +91,8 @@ const THINGS: [(&str, &str, &str, &str); 40] = [
     ("rbac.authorization.k8s.io", "clusterroles", "", ""),
     ("rbac.authorization.k8s.io", "clusterrolebindings", "", ""),
     ("", "persistentvolumes", "", ""),
+    ("", "persistentvolumes", "status", ""),
+    ("", "persistentvolumeclaims", "", ""),
 ];
 
 /// What the documentation of the chart says the provider may do; all else is refused.
@@ -105,6 +107,8 @@ fn is_documented(request: &Request) -> bool {
         (CORE, _, "", _) => verb(&["get", "list", "watch"]),
         ("", "nodes", "", _) => verb(&["get", "list", "watch", "patch", "delete"]),
         ("", "pods", "", _) => verb(&["list"]),
+        ("", "persistentvolumes", "", _) => verb(&["list", "delete"]),
+        ("", "persistentvolumeclaims", "", _) => verb(&["get", "delete"]),
         ("" | "events.k8s.io", "events", "", _) => verb(&["create", "patch"]),
         (CSR, "certificatesigningrequests", "", _) => verb(&["get", "list", "watch", "delete"]),
         (CSR, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet" | "kubernetes.io/kubelet-serving") => {

@@ -231,6 +231,7 @@ impl Inner {
                 tailnet_only: on_tailnet,
                 extra: self.extra(),
             },
+            api_server: facts.api_server.clone(),
             tart: file(&args.tart_tarball_path)?,
             tailnet,
             // Both are for those on the tailnet.

@@ -1,15 +1,19 @@
 //! What can be had, and under which ids.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use russet_api::values::Zone;
 use russet_scaleway::baremetal::{MetalOption, OfferFilter, Os, Stock, Subscription};
 use russet_scaleway::marketplace::LocalImageType;
 use russet_scaleway::{Client, Error, ImageId, OfferId, OptionId, OsId};
 
+use super::KEPT_FOR;
 use crate::linux::server::Product;
 use crate::linux::wanted::{Catalog, Source, Wanted};
 
+/// What cannot be had is believed for this long.
+const SOLD_OUT_FOR: Duration = Duration::from_secs(5);
 /// Names that a sentence can hold.
 const SOME: usize = 8;
 
@@ -43,8 +47,20 @@ pub enum Offered {
 }
 
 impl Offered {
-    pub(super) fn is_complete(&self) -> bool {
-        matches!(self, Self::Instance { .. } | Self::Metal { in_stock: true, .. })
+    /// How long it may be kept. What cannot be had is asked for again, but not by every machine and at each event.
+    pub(super) fn holds(&self) -> Duration {
+        match self {
+            Self::Instance { .. } | Self::Metal { in_stock: true, .. } => KEPT_FOR,
+            Self::Metal { in_stock: false, .. } | Self::Not(_) => SOLD_OUT_FOR,
+        }
+    }
+
+    /// The same if none has to be ordered: what is installed on one that is there does not depend on stock.
+    pub(super) fn holds_for_ours(&self) -> Duration {
+        match self {
+            Self::Instance { .. } | Self::Metal { .. } => KEPT_FOR,
+            Self::Not(_) => SOLD_OUT_FOR,
+        }
     }
 
     pub(super) fn catalog(&self, wanted: &Wanted) -> Catalog {
@@ -54,7 +70,13 @@ impl Offered {
                 cloud_init: true,
                 images: vec![image.to_string()],
             },
-            Self::Metal { in_stock: false, .. } if wanted.source == Source::Order => Catalog::OutOfStock,
+            Self::Metal {
+                in_stock: false,
+                cloud_init,
+                ..
+            } if wanted.source == Source::Order => Catalog::OutOfStock {
+                cloud_init: *cloud_init,
+            },
             Self::Metal { os, cloud_init, .. } => Catalog::Available {
                 cloud_init: *cloud_init,
                 images: vec![os.to_string()],

@@ -118,6 +118,7 @@ pub(super) fn attachment(it: &baremetal::Attachment) -> Attachment {
         network: it.private_network_id.clone(),
         state: match it.status {
             baremetal::AttachmentStatus::Error | baremetal::AttachmentStatus::Locked => AttachmentState::Failed,
+            baremetal::AttachmentStatus::Detaching => AttachmentState::Leaving,
             baremetal::AttachmentStatus::Attached if it.vlan.is_some() => AttachmentState::Attached,
             _ => AttachmentState::Pending,
         },

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
-use russet_scaleway::baremetal::{self, Install, OrderMetal, Schema, UpdateMetal};
+use russet_scaleway::baremetal::{self, OrderMetal, UpdateMetal};
 use russet_scaleway::error::EffectKnown;
 use russet_scaleway::instance::{Action, CLOUD_INIT, CreateInstance, RootVolume, VolumeType};
 use russet_scaleway::{Error, Kind, SshKeyId};
 use russet_telemetry::Secret;
 use tracing::warn;
 
-use super::partitions::plan;
-use super::{Cloud, Offered};
+use super::{Cloud, Offered, model};
 use crate::linux::call::Call;
 use crate::linux::plan::Answer;
-use crate::linux::server::{ADOPTED_TAG, MACHINE_TAG, NETWORKING_TAG, Product, TAG, Volume, VolumeKind};
+use crate::linux::server::{
+    ADOPTED_TAG, Attachment, MACHINE_TAG, NETWORKING_TAG, Product, Server, TAG, Volume, VolumeKind,
+};
 use crate::linux::situation::retry_after;
 use crate::linux::wanted::{Network, Wanted};
 
@@ -34,8 +35,55 @@ pub struct Payload {
     pub user_data: Option<Secret<String>>,
 }
 
+/// What became of a call, and what its answer showed.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// What became of it.
+    pub answer: Answer,
+    /// What was shown.
+    pub shown: Shown,
+}
+
+/// What the answer to a call showed, as good as a look.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// The server.
+    pub server: Option<Server>,
+    /// Its new place on a network.
+    pub attachment: Option<Attachment>,
+}
+
+impl Shown {
+    fn server(server: Server) -> Self {
+        Self {
+            server: Some(server),
+            attachment: None,
+        }
+    }
+
+    fn metal(server: &baremetal::Server) -> Self {
+        Self::server(model::metal(server))
+    }
+
+    fn attachment(attachment: Attachment) -> Self {
+        Self {
+            server: None,
+            attachment: Some(attachment),
+        }
+    }
+}
+
+impl From<Answer> for Sent {
+    fn from(answer: Answer) -> Self {
+        Self {
+            answer,
+            shown: Shown::default(),
+        }
+    }
+}
+
 /// Why there is nothing to send.
-enum Trouble {
+pub(super) enum Trouble {
     Api(Error),
     /// One word and a sentence.
     Ours(&'static str, String),
@@ -57,11 +105,16 @@ impl Cloud {
         payload: &Payload,
         send_by: Timestamp,
         slowest: Duration,
-    ) -> Answer {
+    ) -> Sent {
         let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
         let answer = tokio::time::timeout(left, self.exchange(zone, server, call, payload)).await;
-        match answer {
-            Ok(Ok(made)) => Answer::Done { made },
+        let refused = match answer {
+            Ok(Ok(shown)) => {
+                let made = shown.server.as_ref().filter(|_| *call == Call::Create);
+                let made = made.map(|server| server.id.clone());
+                let answer = Answer::Done { made };
+                return Sent { answer, shown };
+            }
             Ok(Err(Trouble::Ours(reason, why))) => Answer::NotDone {
                 reason: reason.to_owned(),
                 why,
@@ -71,24 +124,23 @@ impl Cloud {
             Ok(Err(Trouble::Api(error))) if call.is_removal() && error.is_not_found() => Answer::Done { made: None },
             Ok(Err(Trouble::Api(error))) => {
                 warn!(step = call.step(), %error, "Scaleway did not do as asked");
-                if !error.is_without_effect() {
-                    return match &error.kind {
-                        // What was made is found by its tag; for the rest, that it happened is all there is to know.
-                        Kind::Unknown {
-                            effect: EffectKnown::Happened,
-                            ..
-                        } if !matches!(call, Call::Create) => Answer::Done { made: None },
-                        _ => Answer::Unknown,
-                    };
-                }
-                Answer::NotDone {
-                    reason: error.reason().to_owned(),
-                    why: error.to_string(),
-                    retry: retry_after(&error).min(slowest),
+                match &error.kind {
+                    _ if error.is_without_effect() => Answer::NotDone {
+                        reason: error.reason().to_owned(),
+                        why: error.to_string(),
+                        retry: retry_after(&error).min(slowest),
+                    },
+                    // What was made is found by its tag; for the rest, that it happened is all there is to know.
+                    Kind::Unknown {
+                        effect: EffectKnown::Happened,
+                        ..
+                    } if !matches!(call, Call::Create) => Answer::Done { made: None },
+                    _ => Answer::Unknown,
                 }
             }
             Err(_) => Answer::Unknown,
-        }
+        };
+        refused.into()
     }
 
     async fn exchange(
@@ -97,7 +149,7 @@ impl Cloud {
         server: Option<&ServerId>,
         call: &Call,
         payload: &Payload,
-    ) -> Result<Option<ServerId>, Trouble> {
+    ) -> Result<Shown, Trouble> {
         let client = self.client();
         match call {
             Call::CreateNetwork => {
@@ -112,18 +164,18 @@ impl Cloud {
                 client
                     .create_private_network(&zone.region(), name, cidr.as_ref(), &tags)
                     .await?;
-                return Ok(None);
+                return Ok(Shown::default());
             }
-            Call::Create => return self.create(zone, payload).await.map(Some),
+            Call::Create => return self.create(zone, payload).await.map(Shown::server),
             Call::DeleteVolume(volume) => {
                 self.delete_volume(zone, volume).await?;
-                return Ok(None);
+                return Ok(Shown::default());
             }
             Call::DeleteIp(ip) => {
                 if let Ok(id) = ip.parse() {
                     client.delete_instance_ip(zone, &id).await?;
                 }
-                return Ok(None);
+                return Ok(Shown::default());
             }
             _ => {}
         }
@@ -131,13 +183,12 @@ impl Cloud {
             return Err(Trouble::Ours("InternalError", "no server is named".to_owned()));
         };
         match self.product() {
-            Product::Instance => self.to_instance(zone, id, call, payload).await?,
-            Product::Metal => self.to_metal(zone, id, call, payload).await?,
+            Product::Instance => self.to_instance(zone, id, call, payload).await,
+            Product::Metal => self.to_metal(zone, id, call, payload).await,
         }
-        Ok(None)
     }
 
-    async fn create(&self, zone: &Zone, payload: &Payload) -> Result<ServerId, Trouble> {
+    async fn create(&self, zone: &Zone, payload: &Payload) -> Result<Server, Trouble> {
         let Some(wanted) = &payload.wanted else {
             return Err(Trouble::Ours("InvalidSpec", "the spec cannot be read".to_owned()));
         };
@@ -154,7 +205,7 @@ impl Cloud {
                         volume_type: if block { VolumeType::Block } else { VolumeType::Local },
                     }),
                 };
-                Ok(self.client().create_instance(zone, &create).await?.id)
+                Ok(model::instance(&self.client().create_instance(zone, &create).await?))
             }
             Offered::Metal { offer, networking, .. } => {
                 // Installed later, when its network is known: the script of its first boot needs the VLAN.
@@ -167,7 +218,7 @@ impl Cloud {
                     options: wanted.network.iter().filter_map(|_| networking.clone()).collect(),
                     user_data: None,
                 };
-                Ok(self.client().order_metal(zone, &order).await?.id)
+                Ok(model::metal(&self.client().order_metal(zone, &order).await?))
             }
             Offered::Not(_) => Err(Trouble::Ours(
                 "OutOfStock",
@@ -185,10 +236,13 @@ impl Cloud {
         Ok(())
     }
 
-    async fn to_instance(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<(), Trouble> {
+    async fn to_instance(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<Shown, Trouble> {
         let client = self.client();
         match call {
-            Call::Attach(network) => drop(client.create_private_nic(zone, id, network).await?),
+            Call::Attach(network) => {
+                let nic = client.create_private_nic(zone, id, network).await?;
+                return Ok(Shown::attachment(model::nic(&nic)));
+            }
             Call::Detach(nic) => {
                 if let Ok(nic) = nic.parse() {
                     client.delete_private_nic(zone, id, &nic).await?;
@@ -206,13 +260,13 @@ impl Cloud {
             Call::Delete => client.delete_instance(zone, id).await?,
             other => return Err(not_of_this(other)),
         }
-        Ok(())
+        Ok(Shown::default())
     }
 
-    async fn to_metal(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<(), Trouble> {
+    async fn to_metal(&self, zone: &Zone, id: &ServerId, call: &Call, payload: &Payload) -> Result<Shown, Trouble> {
         let client = self.client();
-        let update = |update: UpdateMetal| async move { client.update_metal(zone, id, &update).await.map(drop) };
-        match call {
+        let update = |update: UpdateMetal| async move { client.update_metal(zone, id, &update).await };
+        let server = match call {
             Call::Tag => {
                 let server = client.metal_server(zone, id).await?;
                 let mut tags = other_tags(&server);
@@ -225,7 +279,7 @@ impl Cloud {
                     tags: Some(tags),
                     ..UpdateMetal::default()
                 })
-                .await?;
+                .await?
             }
             Call::Untag => {
                 let tags = other_tags(&client.metal_server(zone, id).await?);
@@ -233,7 +287,7 @@ impl Cloud {
                     tags: Some(tags),
                     ..UpdateMetal::default()
                 })
-                .await?;
+                .await?
             }
             Call::EnableNetworking => self.enable_networking(zone, id, payload).await?,
             Call::DisableNetworking => {
@@ -241,41 +295,52 @@ impl Cloud {
                 if let Some(option) = server.private_network_option() {
                     client.remove_metal_option(zone, id, &option.id).await?;
                 }
+                return Ok(Shown::default());
             }
-            Call::Attach(network) => drop(client.attach_metal_private_network(zone, id, network).await?),
-            Call::Detach(attachment) => {
-                let attached = client.metal_private_networks(zone, id).await?;
-                if let Some(found) = attached.iter().find(|it| it.id == *attachment) {
-                    let network = &found.private_network_id;
-                    client.detach_metal_private_network(zone, id, network).await?;
+            Call::Attach(network) => {
+                let attached = client.attach_metal_private_network(zone, id, network).await?;
+                return Ok(Shown::attachment(model::attachment(&attached)));
+            }
+            Call::Detach(network) => {
+                if let Ok(network) = network.parse() {
+                    client.detach_metal_private_network(zone, id, &network).await?;
                 }
+                return Ok(Shown::default());
             }
             Call::GiveUserData => {
                 update(UpdateMetal {
                     user_data: payload.user_data.clone(),
                     ..UpdateMetal::default()
                 })
-                .await?;
+                .await?
             }
             Call::DropUserData => {
                 update(UpdateMetal {
                     user_data: Some(Secret::new(String::new())),
                     ..UpdateMetal::default()
                 })
-                .await?;
+                .await?
             }
             Call::Install | Call::Wipe => {
                 let install = self.installation(zone, id, payload, *call == Call::Wipe).await?;
-                client.install_metal(zone, id, &install).await?;
+                client.install_metal(zone, id, &install).await?
             }
-            Call::PowerOn => drop(client.reboot_metal(zone, id).await?),
-            Call::Delete => client.delete_metal(zone, id).await?,
+            Call::PowerOn => client.reboot_metal(zone, id).await?,
+            Call::Delete => {
+                client.delete_metal(zone, id).await?;
+                return Ok(Shown::default());
+            }
             other => return Err(not_of_this(other)),
-        }
-        Ok(())
+        };
+        Ok(Shown::metal(&server))
     }
 
-    async fn enable_networking(&self, zone: &Zone, id: &ServerId, payload: &Payload) -> Result<(), Trouble> {
+    async fn enable_networking(
+        &self,
+        zone: &Zone,
+        id: &ServerId,
+        payload: &Payload,
+    ) -> Result<baremetal::Server, Trouble> {
         let networking = match &payload.wanted {
             Some(wanted) => match self.offered(zone, wanted).await? {
                 Offered::Metal { networking, .. } => networking,
@@ -287,75 +352,7 @@ impl Cloud {
             let why = "this offer has no option for Private Networks; choose another offer, or name no network";
             return Err(Trouble::Ours("PrivateNetworkPending", why.to_owned()));
         };
-        self.client().add_metal_option(zone, id, &option).await?;
-        Ok(())
-    }
-
-    /// What is installed, on a server that is new or that is wiped. A wiped one gets what it had if the spec cannot be followed.
-    async fn installation(
-        &self,
-        zone: &Zone,
-        id: &ServerId,
-        payload: &Payload,
-        again: bool,
-    ) -> Result<Install, Trouble> {
-        let server = self.client().metal_server(zone, id).await?;
-        let had = server
-            .install
-            .as_ref()
-            .filter(|_| again)
-            .map(|install| install.os_id.clone());
-        let offered = match &payload.wanted {
-            Some(wanted) => Some(self.offered(zone, wanted).await?),
-            None => None,
-        };
-        let (os, offer, divides) = match (had, offered) {
-            (
-                had,
-                Some(Offered::Metal {
-                    os, offer, partitions, ..
-                }),
-            ) => (had.unwrap_or(os), offer, partitions),
-            (Some(os), _) => (os, server.offer_id.clone(), false),
-            (None, _) => {
-                let why = "its operating system is not offered any more; name another in a new template";
-                return Err(Trouble::Ours("ImageUnavailable", why.to_owned()));
-            }
-        };
-        let partitions = if self.0.local_data && divides {
-            self.partitions(zone, &offer, &os).await?
-        } else {
-            None
-        };
-        Ok(Install {
-            os,
-            hostname: payload.name.clone(),
-            ssh_keys: payload.keys.clone(),
-            login: None,
-            partitions,
-        })
-    }
-
-    async fn partitions(
-        &self,
-        zone: &Zone,
-        offer: &russet_scaleway::OfferId,
-        os: &russet_scaleway::OsId,
-    ) -> Result<Option<Schema>, Trouble> {
-        let client = self.client();
-        let default = client.default_metal_partitions(zone, offer, os).await?;
-        match plan(&default) {
-            Ok(schema) => {
-                client.validate_metal_partitions(zone, offer, os, &schema).await?;
-                Ok(Some(schema))
-            }
-            Err(why) => {
-                let why = format!(
-                    "the disks of this offer cannot be divided for the cache: {why}; choose another offer, or set --linux-local-data=false"
-                );
-                Err(Trouble::Ours("InstallFailed", why))
-            }
-        }
+        Ok(self.client().add_metal_option(zone, id, &option).await?)
     }
 }
 

@@ -4,8 +4,8 @@ use russet_api::values::ServerId;
 use russet_scaleway::PrivateNetworkId;
 
 use super::{
-    Action, Decision, Machine, Need, Seen, UserData, adopt, drop_claim, due, ensure_claim, fly, join, look,
-    network_claim,
+    Action, Decision, Machine, Need, Seen, UserData, adopt, drop_claim, due, ensure_claim, fly, is_fresh, join, listed,
+    look, network_claim,
 };
 use crate::linux::call::{Call, Guard, Target};
 use crate::linux::server::{Attachment, AttachmentState, Networking, Product, Server, State};
@@ -177,7 +177,8 @@ pub(super) fn go_on(machine: &Machine, id: &ServerId, seen: &Seen<'_>) -> Decisi
     join::go_on(machine, server, seen)
 }
 
-/// The server, from the shared poll if that shows it as it should be: a machine that serves costs no call of its own.
+/// The server, from the shared poll if that shows it as it should be, or that it is waited for: a machine that serves or waits
+/// costs no call of its own.
 fn find<'a>(machine: &Machine, id: &ServerId, seen: &Seen<'a>) -> Result<&'a Server, Decision> {
     if let Some((looked, sight)) = seen.server {
         return match sight {
@@ -189,15 +190,39 @@ fn find<'a>(machine: &Machine, id: &ServerId, seen: &Seen<'a>) -> Result<&'a Ser
     let Some(inventory) = seen.inventory else {
         return Err(Decision::Look(Need::Inventory));
     };
-    let waits = |state: &State| match state {
+    let ours = |server: &Server| {
+        // After `clusterctl move` the tag has the uid of the object that was left behind.
+        server.owner() == Some(machine.holder.uid.as_str()) || machine.provider_server.as_ref() == Some(id)
+    };
+    let known = match inventory.get(id).filter(|server| ours(server)) {
+        Some(server) if waits_for_long(machine, server) => Some(server),
+        _ => listed(id, seen).filter(|server| ours(server) && waits_shortly(machine, server, seen)),
+    };
+    known.ok_or_else(|| Decision::Look(Need::Server(id.clone())))
+}
+
+/// Whether a server serves, or does something that takes minutes.
+fn waits_for_long(machine: &Machine, server: &Server) -> bool {
+    match server.state {
         State::Running => machine.progress.up_since.is_some(),
-        // A wait of minutes costs no call either: the poll sees its end.
         State::Ordered | State::Installing => true,
         _ => false,
-    };
-    match inventory.get(id) {
-        Some(server) if waits(&server.state) && server.owner() == Some(machine.holder.uid.as_str()) => Ok(server),
-        _ => Err(Decision::Look(Need::Server(id.clone()))),
+    }
+}
+
+/// Whether a server does something that takes seconds, or has just done it.
+fn waits_shortly(machine: &Machine, server: &Server, seen: &Seen<'_>) -> bool {
+    let progress = &machine.progress;
+    match server.state {
+        State::Starting | State::Stopping | State::Busy(_) => true,
+        // What was never asked for is asked for only of a server that was looked at.
+        State::Running => server.networking != Networking::Off,
+        State::Bare => {
+            server.networking == Networking::Enabling
+                || is_fresh(progress.install_asked, seen.rules.install_begins, seen)
+        }
+        State::Stopped => is_fresh(progress.switched_on, seen.rules.power_shows, seen),
+        _ => false,
     }
 }
 
@@ -229,6 +254,9 @@ fn bring_up(machine: &Machine, server: &Server, seen: &Seen<'_>) -> Decision {
             Some(at) if due(at, seen.rules.install_begins, seen.now).is_err() => Decision::Rest(Situation::Installing),
             _ => fly(machine, Call::Install, here(), seen),
         },
+        State::Stopped if is_fresh(machine.progress.switched_on, seen.rules.power_shows, seen) => {
+            Decision::Rest(Situation::Starting)
+        }
         State::Stopped => fly(machine, Call::PowerOn, here(), seen),
         State::Running if server.address.is_none() => Decision::Rest(Situation::NoAddress),
         State::Running => Decision::Act(Action::RecordUp {
@@ -245,8 +273,10 @@ fn gives_script(wanted: &Wanted, seen: &Seen<'_>) -> Result<bool, Decision> {
         (Product::Instance, _) => Ok(true),
         (Product::Metal, None) => Err(Decision::Look(Need::Catalog)),
         (Product::Metal, Some(Catalog::Available { cloud_init, .. })) => Ok(*cloud_init),
-        // Sold out since: it is installed, and then set up over SSH.
-        (Product::Metal, Some(_)) => Ok(false),
+        // That no other can be had says nothing about the one that was ordered.
+        (Product::Metal, Some(Catalog::OutOfStock { cloud_init })) => Ok(*cloud_init),
+        // What it runs is not offered any more: it is set up over SSH.
+        (Product::Metal, Some(Catalog::NoSuchType { .. } | Catalog::NoSuchImage { .. })) => Ok(false),
     }
 }
 
@@ -275,7 +305,7 @@ fn attach<'a>(
         None => Err(fly(machine, Call::Attach(network), here(), seen)),
         Some(attachment) => match attachment.state {
             AttachmentState::Attached => Ok(Some(attachment)),
-            AttachmentState::Pending => Err(Decision::Rest(Situation::NetworkPending)),
+            AttachmentState::Pending | AttachmentState::Leaving => Err(Decision::Rest(Situation::NetworkPending)),
             AttachmentState::Failed => Err(Decision::Rest(Situation::NetworkFailed)),
         },
     }

@@ -5,11 +5,11 @@
 //!                                        └► detach ─► networking as it was ─► wipe ─► seen wiping ─► up again ─► untag ─► forget
 //! ```
 
-use super::{Action, Decision, Machine, Need, Seen, drop_claim, due, ensure_claim, fly_under, look};
+use super::{Action, Decision, Machine, Need, Seen, drop_claim, due, ensure_claim, fly_under, is_fresh, listed, look};
 use crate::journal::later;
 use crate::linux::call::{Call, Guard, Target};
 use crate::linux::journal::{How, Journal, Release, Wipe, Work};
-use crate::linux::server::{Networking, Product, Server, State};
+use crate::linux::server::{AttachmentState, Networking, Product, Server, State};
 use crate::linux::situation::Situation;
 
 /// A machine that is being deleted.
@@ -92,6 +92,13 @@ fn go_on(machine: &Machine, journal: &Journal, release: &Release, seen: &Seen<'_
             return Decision::Rest(Situation::Wiping);
         }
     }
+    if release.how == How::Delete
+        && seen.server.is_none()
+        && let Some(server) = listed(&release.server, seen)
+        && let Some(situation) = on_its_way(machine, server, seen)
+    {
+        return Decision::Rest(situation);
+    }
     let server = match look(&release.server, seen) {
         Err(look) => return look,
         Ok(None) => return clear(machine, journal, release, seen),
@@ -108,6 +115,19 @@ fn go_on(machine: &Machine, journal: &Journal, release: &Release, seen: &Seen<'_
     match release.how {
         How::Delete => destroy(machine, journal, release, server, seen),
         How::Free(wipe) => free(machine, journal, release, wipe, server, seen),
+    }
+}
+
+/// What is waited for while a server is deleted, as far as the shared poll can tell.
+fn on_its_way(machine: &Machine, server: &Server, seen: &Seen<'_>) -> Option<Situation> {
+    match server.state {
+        State::Deleting => Some(Situation::Leaving),
+        _ if machine.product == Product::Metal => None,
+        State::Running if is_fresh(machine.progress.switched_off, seen.rules.power_shows, seen) => {
+            Some(Situation::Stopping)
+        }
+        State::Starting | State::Stopping | State::Busy(_) => Some(Situation::Stopping),
+        _ => None,
     }
 }
 
@@ -150,13 +170,16 @@ fn destroy(machine: &Machine, journal: &Journal, release: &Release, server: &Ser
         State::Deleting => Decision::Rest(Situation::Leaving),
         State::Locked => Decision::Rest(Situation::Locked),
         // Bare metal is deleted from any state that Scaleway lets it be deleted from.
-        _ if metal => match detach(release, seen) {
+        _ if metal => match detach(machine, release, seen) {
             Err(look) => look,
             Ok(Some(call)) => fly(call),
             Ok(None) => fly(Call::Delete),
         },
+        State::Running if is_fresh(machine.progress.switched_off, seen.rules.power_shows, seen) => {
+            Decision::Rest(Situation::Stopping)
+        }
         State::Running => fly(Call::PowerOff),
-        State::Stopped | State::Failed(_) | State::Bare => match detach(release, seen) {
+        State::Stopped | State::Failed(_) | State::Bare => match detach(machine, release, seen) {
             Err(look) => look,
             Ok(Some(call)) => fly(call),
             Ok(None) => fly(Call::Delete),
@@ -167,14 +190,24 @@ fn destroy(machine: &Machine, journal: &Journal, release: &Release, server: &Ser
     }
 }
 
-/// The call that takes a server off a network, if it is on one.
-fn detach(release: &Release, seen: &Seen<'_>) -> Result<Option<Call>, Decision> {
+/// The call that takes a server off a network, if it is on one. One that is being ended is waited for: a second call is refused.
+fn detach(machine: &Machine, release: &Release, seen: &Seen<'_>) -> Result<Option<Call>, Decision> {
     let Some(attachments) = seen.attachments else {
         return Err(Decision::Look(Need::Attachments(release.server.clone())));
     };
-    Ok(attachments
-        .first()
-        .map(|attachment| Call::Detach(attachment.id.clone())))
+    let mut there = attachments.iter();
+    if let Some(attachment) = there.find(|it| it.state != AttachmentState::Leaving) {
+        return Ok(Some(Call::Detach(match machine.product {
+            Product::Instance => attachment.id.clone(),
+            Product::Metal => attachment.network.to_string(),
+        })));
+    }
+    if attachments.is_empty() {
+        return Ok(None);
+    }
+    Err(Decision::Rest(Situation::Busy {
+        word: "being taken off its Private Network".to_owned(),
+    }))
 }
 
 fn free(
@@ -218,7 +251,7 @@ fn free(
             Decision::Rest(Situation::Wiping)
         }
         (State::Running, Wipe::Seen(_)) => fly(Call::Untag),
-        (State::Running | State::Stopped | State::Bare, Wipe::Needed) => match detach(release, seen) {
+        (State::Running | State::Stopped | State::Bare, Wipe::Needed) => match detach(machine, release, seen) {
             Err(look) => look,
             Ok(Some(call)) => fly(call),
             Ok(None) if server.has_networking_for_us() => match server.networking {

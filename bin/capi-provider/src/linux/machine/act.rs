@@ -13,7 +13,6 @@ use tracing::info;
 use super::look::Sights;
 use super::status::Draft;
 use super::view::UP;
-use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::claims_store::Taken;
 use crate::linux::call::Call;
@@ -98,13 +97,13 @@ impl Context {
     }
 
     async fn write_journal<K: LinuxKind>(&self, object: &K, journal: Option<&Journal>) -> Result<Outcome, Error> {
-        if journal.is_some() && !is_move_blocked(object) {
-            self.block_move(object).await?;
-            return Ok(NOW);
-        }
-        let mut draft = Draft::start(object);
+        let held = match journal {
+            Some(_) => self.hold_move(object).await?,
+            None => object.clone(),
+        };
+        let mut draft = Draft::start(&held);
         draft.journal(journal);
-        self.write_draft(object, draft).await?;
+        self.write_draft(&held, draft).await?;
         Ok(Outcome::After(Duration::from_secs(1)))
     }
 

@@ -7,25 +7,26 @@ use kube::ResourceExt as _;
 use russet_api::conditions::{Condition, Severity, types};
 use russet_api::events::linux as events;
 use russet_api::machine::{Phase, StepState};
+use russet_api::values::ServerId;
 use russet_bootstrap::linux::Form;
 use russet_controller::Outcome;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::look::Sights;
 use super::status::Draft;
-use super::write::is_move_blocked;
 use super::{Context, Error};
 use crate::bootstrap::Problem;
 use crate::flight::{Crew, fly};
 use crate::journal::later;
 use crate::linux::call::{Call, Sight, Target};
-use crate::linux::cloud::Payload;
+use crate::linux::cloud::{Payload, Sent, Shown};
 use crate::linux::decide::Machine;
 use crate::linux::journal::Journal;
 use crate::linux::kind::{LinuxKind, key_group};
 use crate::linux::plan::{Answer, Done, Ending, Plan};
 use crate::linux::script::{For, Scripts};
-use crate::linux::server::{TAG, machine_tag};
+use crate::linux::server::{Attachment, TAG, machine_tag};
 use crate::linux::wanted::NetworkSight;
 use crate::machine::reconcile::NOW;
 
@@ -43,10 +44,7 @@ impl Context {
         plan: Plan,
         sights: &Sights,
     ) -> Result<Outcome, Error> {
-        if !is_move_blocked(object) {
-            self.block_move(object).await?;
-            return Ok(NOW);
-        }
+        let object = &self.hold_move(object).await?;
         // Whatever may take long, or fail, comes before the attempt is written down.
         let prepared = match self.prepare(object, machine, &plan, sights).await {
             Ok(prepared) => prepared,
@@ -71,6 +69,9 @@ impl Context {
             context: self,
             machine,
             live: object.clone(),
+            // What was seen some seconds ago will do only where being wrong does no harm.
+            may_remember: plan.call.is_safe_to_repeat(),
+            attachments: sights.attachments.as_deref().unwrap_or_default(),
             prepared: &prepared,
             send_by: later(later(plan.at, rules.send_within), self.parts.call_timeout),
         };
@@ -103,7 +104,7 @@ impl Context {
         let cloud = &self.parts.cloud;
         Ok(match target {
             Target::Mine => Sight::Mine(cloud.mine(&machine.zone, &machine.holder.uid).await?),
-            Target::Server(id) => Sight::Server(cloud.see(&machine.zone, id).await?.map(Box::new)),
+            Target::Server(id) => Sight::Server(self.see(&machine.zone, id).await?.map(Box::new)),
             Target::Network => {
                 let network = machine.wanted.as_ref().ok().and_then(|wanted| wanted.network.as_ref());
                 match network {
@@ -276,8 +277,51 @@ struct Pilot<'a, K> {
     context: &'a Context,
     machine: &'a Machine,
     live: K,
+    may_remember: bool,
+    /// As they were when it was decided.
+    attachments: &'a [Attachment],
     prepared: &'a Prepared,
     send_by: Timestamp,
+}
+
+impl<K> Pilot<'_, K> {
+    /// What was seen before this call does not hold any more.
+    fn calls(&self, server: Option<&ServerId>, call: &Call) {
+        let mut sightings = self.context.parts.zones.sightings();
+        sightings.called(&self.machine.holder.uid, server, Instant::now());
+        if let (Some(id), Call::Attach(_) | Call::Detach(_)) = (server, call) {
+            sightings.forget_attachments(id);
+        }
+    }
+
+    /// An answer is as good as a look.
+    fn remember(&self, server: Option<&ServerId>, call: &Call, answer: &Answer, shown: Shown) {
+        let (zones, now) = (&self.context.parts.zones, Instant::now());
+        if let Some(shown) = &shown.server {
+            zones.saw(&self.machine.zone, &shown.id, now, Some(shown));
+            if *call == Call::Create {
+                zones.sightings().saw_attachments(&shown.id, now, Vec::new());
+            }
+        }
+        let (Some(id), Answer::Done { .. }) = (server, answer) else {
+            return;
+        };
+        let mut attachments = self.attachments.to_vec();
+        match (call, shown.attachment) {
+            (Call::Attach(_), Some(made)) => {
+                attachments.retain(|known| known.id != made.id);
+                attachments.push(made);
+            }
+            (Call::Detach(gone), _) => {
+                let ended = |it: &&Attachment| it.id == *gone || it.network.as_str() == gone;
+                for attachment in self.attachments.iter().filter(ended) {
+                    zones.sightings().ended(id, &attachment.id, now);
+                }
+            }
+            _ => return,
+        }
+        zones.sightings().saw_attachments(id, now, attachments);
+    }
 }
 
 impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
@@ -295,6 +339,11 @@ impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
     }
 
     async fn look(&mut self, target: &Target) -> Option<Sight> {
+        if let (true, Target::Server(id)) = (self.may_remember, target)
+            && let Some(seen) = self.context.parts.zones.seen(&self.machine.zone, id)
+        {
+            return Some(Sight::Server(seen.map(Box::new)));
+        }
         let sight = self.context.guard(self.machine, target).await;
         if let Err(error) = &sight {
             warn!(?target, %error, "nothing could be seen right before a call; nothing is sent");
@@ -309,10 +358,13 @@ impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
         };
         let (parts, zone) = (&self.context.parts, &self.machine.zone);
         let payload = &self.prepared.payload;
-        let answer = parts
+        self.calls(server, call);
+        let Sent { answer, shown } = parts
             .cloud
             .send(zone, server, call, payload, self.send_by, parts.slowest_retry)
             .await;
+        self.calls(server, call);
+        self.remember(server, call, &answer, shown);
         info!(machine = %self.live.name_any(), step = call.step(), ?target, ?answer, "called Scaleway");
         self.context.count(call, &answer);
         self.context.spent(self.machine, &answer).await;

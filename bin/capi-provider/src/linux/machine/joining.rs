@@ -107,6 +107,7 @@ impl<K: LinuxKind> Errand<K> {
             fingerprint: Some(ran),
             // The field of a Mac's agent; here what the kubelet is configured with.
             kubelet_sha: Some(rendered.1),
+            ..Done::default()
         })
     }
 

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use russet_api::values::ServerId;
+use russet_api::values::{ServerId, Zone};
 use russet_controller::Outcome;
-use russet_scaleway::{Error as ScalewayError, Kind};
+use russet_scaleway::{Error as ScalewayError, Kind, PrivateNetworkId};
+use tokio::time::Instant;
 
 use super::{Context, Error};
 use crate::claims::Claims;
@@ -24,7 +25,6 @@ const POLL_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Sights {
     pub(super) claims: Option<Claims>,
-    pub(super) inventory: bool,
     pub(super) mine: Option<Vec<Server>>,
     pub(super) server: Option<(ServerId, Option<Box<Server>>)>,
     pub(super) attachments: Option<Vec<Attachment>>,
@@ -71,7 +71,6 @@ impl Context {
                         None => Looked::Wait(Outcome::After(POLL_PATIENCE)),
                     });
                 }
-                sights.inventory = true;
                 Ok(())
             }
             Need::ConfigHash => return self.look_at_hash(object, machine, sights).await,
@@ -88,20 +87,20 @@ impl Context {
         let wanted = machine.wanted.as_ref().ok();
         match need {
             Need::Mine => {
-                sights.mine = Some(match cloud.mine(zone, &machine.holder.uid).await {
+                sights.mine = Some(match self.servers_of(machine).await {
                     // In a zone that does not exist there is nothing to give up.
                     Err(error) if is_unknown_zone(&error) && machine.standing.deleting => Vec::new(),
                     other => other?,
                 });
             }
             Need::Server(id) => {
-                let found = cloud.see(zone, &id).await?;
-                if let Some(server) = &found {
-                    self.parts.zones.observe(zone, server);
-                }
+                let found = match self.parts.zones.seen(zone, &id) {
+                    Some(seen) => seen,
+                    None => self.see(zone, &id).await?,
+                };
                 sights.server = Some((id, found.map(Box::new)));
             }
-            Need::Attachments(id) => sights.attachments = Some(cloud.attachments(zone, &id).await?),
+            Need::Attachments(id) => sights.attachments = Some(self.attachments(zone, &id).await?),
             Need::Network => {
                 let network = wanted.and_then(|wanted| wanted.network.as_ref());
                 sights.network = Some(match network {
@@ -111,15 +110,68 @@ impl Context {
             }
             Need::Catalog => {
                 if let Some(wanted) = wanted {
-                    sights.catalog = Some(cloud.catalog(zone, wanted).await?);
+                    let catalog = cloud.catalog(zone, wanted, machine.server.is_some()).await?;
+                    sights.catalog = Some(catalog);
                 }
             }
             Need::PrivateAddress(id, network) => {
-                sights.private_address = Some(cloud.private_address(zone, &id, &network).await?);
+                sights.private_address = Some(self.private_address(zone, &id, &network).await?);
             }
             Need::Claims | Need::Inventory | Need::ConfigHash => {}
         }
         Ok(())
+    }
+
+    /// A server, now.
+    pub(super) async fn see(&self, zone: &Zone, id: &ServerId) -> Result<Option<Server>, ScalewayError> {
+        let begun = Instant::now();
+        let found = self.parts.cloud.see(zone, id).await?;
+        self.parts.zones.saw(zone, id, begun, found.as_ref());
+        Ok(found)
+    }
+
+    /// The servers of a machine, as they were listed since its last call.
+    async fn servers_of(&self, machine: &Machine) -> Result<Vec<Server>, ScalewayError> {
+        let (zones, uid, begun) = (&self.parts.zones, &machine.holder.uid, Instant::now());
+        if let Some(known) = zones.sightings().mine(uid, begun) {
+            return Ok(known);
+        }
+        let found = self.parts.cloud.mine(&machine.zone, uid).await?;
+        zones.sightings().saw_mine(uid, begun, &found);
+        for server in &found {
+            zones.saw(&machine.zone, &server.id, begun, Some(server));
+        }
+        Ok(found)
+    }
+
+    async fn attachments(&self, zone: &Zone, id: &ServerId) -> Result<Vec<Attachment>, ScalewayError> {
+        let (zones, begun) = (&self.parts.zones, Instant::now());
+        if let Some(known) = zones.sightings().attachments(id, begun) {
+            return Ok(known);
+        }
+        let found = self.parts.cloud.attachments(zone, id).await?;
+        Ok(zones.sightings().saw_attachments(id, begun, found))
+    }
+
+    async fn private_address(
+        &self,
+        zone: &Zone,
+        id: &ServerId,
+        network: &PrivateNetworkId,
+    ) -> Result<Option<IpAddr>, ScalewayError> {
+        let zones = &self.parts.zones;
+        if zones.sightings().is_unaddressed(id, Instant::now()) {
+            return Ok(None);
+        }
+        let attachments = self.attachments(zone, id).await?;
+        let found = match attachments.iter().find(|it| it.network == *network) {
+            Some(attachment) => self.parts.cloud.private_address(zone, attachment).await?,
+            None => None,
+        };
+        if found.is_none() {
+            zones.sightings().saw_no_address(id, Instant::now());
+        }
+        Ok(found)
     }
 
     /// Costs nothing but a rendering.

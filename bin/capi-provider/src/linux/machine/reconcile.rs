@@ -6,12 +6,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_controller::Outcome;
+use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use super::look::{Looked, Sights};
 use super::{Context, Effects, Error, view};
 use crate::claims::Claims;
 use crate::linux::decide::{Decision, Machine, Seen, decide};
+use crate::linux::journal::Journal;
 use crate::linux::kind::LinuxKind;
 use crate::linux::situation::Situation;
 use crate::machine::reconcile::{NOW, fresh_id};
@@ -45,6 +47,9 @@ impl Context {
         self.parts.registry.note(&key(object), view::ties(&machine, &around));
         if machine.standing.deleting {
             self.parts.pool.forget(&uid);
+        }
+        if let Some(Journal { attempt: Some(_), .. }) = &machine.journal {
+            self.forget_looks(&machine);
         }
         let mut sights = Sights::default();
         for _ in 0..LOOKS {
@@ -86,7 +91,7 @@ impl Context {
                     project: self.parts.cloud.client().project(),
                     claims,
                     claims_are_live: live,
-                    inventory: sights.inventory.then(|| zone.inventory()).flatten(),
+                    inventory: zone.inventory(),
                     mine: sights.mine.as_deref(),
                     server: sights.server.as_ref(),
                     attachments: sights.attachments.as_deref(),
@@ -105,6 +110,20 @@ impl Context {
         }
         let claims = self.parts.claims.copy()?;
         Some(with(&claims, false))
+    }
+
+    /// A call of this machine may have had an effect that nobody was told of: nothing that was seen before is believed.
+    fn forget_looks(&self, machine: &Machine) {
+        let worked_on = machine.journal.as_ref().and_then(Journal::server);
+        let mut sightings = self.parts.zones.sightings();
+        sightings.called(&machine.holder.uid, None, Instant::now());
+        for id in [machine.server.as_ref(), machine.provider_server.as_ref(), worked_on]
+            .into_iter()
+            .flatten()
+        {
+            sightings.called(&machine.holder.uid, Some(id), Instant::now());
+            sightings.forget_attachments(id);
+        }
     }
 
     /// A dry run says what would be done, once.

@@ -8,6 +8,7 @@ use kube::runtime::events::{Event, EventType};
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
 use russet_api::machine::Phase;
 use russet_controller::Outcome;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::act::node_ready;
@@ -17,7 +18,7 @@ use super::{Context, Error};
 use crate::journal::Unreadable;
 use crate::linux::decide::Machine;
 use crate::linux::kind::{LinuxKind, Status};
-use crate::linux::situation::Situation;
+use crate::linux::situation::{Pace, Situation};
 use crate::machine::reconcile::NOW;
 use crate::situation::{Report, Retry};
 use crate::surroundings::key;
@@ -60,6 +61,7 @@ impl Context {
                 return Ok(retry);
             }
             Situation::NoAdoptableServer { .. } => self.parts.zones.wait(&machine.zone, &key(object)),
+            situation if situation.pace() == Pace::Quick => self.parts.zones.hurry(&machine.zone),
             _ => {}
         }
         if machine.journal.is_none() && is_move_blocked(object) && machine.progress.joined {
@@ -144,6 +146,7 @@ impl Context {
         let key = key(object);
         self.memory.forget(&uid);
         self.parts.pool.forget(&uid);
+        self.parts.zones.sightings().forget(&uid, Instant::now());
         self.parts.registry.forget(&key);
         self.parts.metrics.forget(K::PRODUCT, &key);
     }

@@ -47,6 +47,8 @@ fn progress(status: &Status) -> Progress {
         up_since: done_at(status, UP),
         script_ran: done_at(status, JOIN),
         install_asked: done_at(status, Call::Install.step()),
+        switched_on: done_at(status, Call::PowerOn.step()),
+        switched_off: done_at(status, Call::PowerOff.step()),
         provisioned: provisioned == Some(true),
         joined: conditions::is_true(&status.conditions, types::BOOTSTRAPPED),
         moved: status

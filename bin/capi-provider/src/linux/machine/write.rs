@@ -99,9 +99,13 @@ impl Context {
     }
 
     /// While something is done, `clusterctl move` must not copy the object: it carries no status.
-    pub(super) async fn block_move<K: LinuxKind>(&self, object: &K) -> Result<(), Error> {
+    /// The object as it is then.
+    pub(super) async fn hold_move<K: LinuxKind>(&self, object: &K) -> Result<K, Error> {
+        if is_move_blocked(object) {
+            return Ok(object.clone());
+        }
         let patch = json!({"metadata": {"annotations": {BLOCK_MOVE: ""}}});
-        self.patch(object, "hold clusterctl move", patch).await.map(drop)
+        self.patch(object, "hold clusterctl move", patch).await
     }
 
     pub(super) async fn unblock_move<K: LinuxKind>(&self, object: &K) -> Result<(), Error> {

@@ -328,7 +328,7 @@ fn not_offered(catalog: &Catalog, wanted: &Wanted) -> Report {
                 some(others)
             ),
         ),
-        Catalog::OutOfStock => (
+        Catalog::OutOfStock { .. } => (
             linux::OUT_OF_STOCK,
             Severity::Warning,
             format!(

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use axum::http::Method;
+use kube::ResourceExt as _;
 use kube::api::DynamicObject;
+use russet_api::annotations::cluster_api::BLOCK_MOVE;
 use russet_capi_provider::bootstrap::{Services, StandIn};
 use russet_capi_provider::provider::Outside;
 use russet_e2e::TestCluster;
@@ -144,7 +146,7 @@ impl Scene for World {
 
     fn flags(&self) -> Vec<String> {
         [
-            "--inventory-interval=2s",
+            "--inventory-interval=1s",
             "--orphan-reclaim-interval=30s",
             "--linux-cluster-dns=10.96.0.10",
             "--linux-kubernetes-version=v1.35",
@@ -190,7 +192,9 @@ impl Played for World {
         let ready = |object: Option<&DynamicObject>| {
             object.is_some_and(|object| {
                 let status = &object.data["status"];
-                status["ready"] == true && status.get("intent").is_none()
+                // The last thing that is done for a machine that serves.
+                let may_move = !object.annotations().contains_key(BLOCK_MOVE);
+                status["ready"] == true && status.get("intent").is_none() && may_move
             })
         };
         self.until("ready", name, ready).await

@@ -1,4 +1,5 @@
-//! A provider that does one read or write at a time and can be killed between any two.
+//! A provider that does one read or write at a time and can be killed between any two. It remembers what it saw as the real one
+//! does.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,13 +10,15 @@ use russet_api::values::ServerId;
 use russet_capi_provider::claims::Claims;
 use russet_capi_provider::flight::{Ask, Flight};
 use russet_capi_provider::host::Inventory;
-use russet_capi_provider::linux::call::{Sight, Target};
+use russet_capi_provider::linux::call::{Call, Sight, Target};
 use russet_capi_provider::linux::decide::{Action, Decision, Machine, Need, Seen, decide};
 use russet_capi_provider::linux::plan::{Answer, Plan};
 use russet_capi_provider::linux::server::{Attachment, Server};
+use russet_capi_provider::linux::sightings::Sightings;
 use russet_capi_provider::linux::situation::Situation;
 use russet_capi_provider::linux::wanted::{Catalog, NetworkSight};
 use russet_capi_provider::orphans::{Owner, Watch, dead_claims};
+use tokio::time::Instant;
 
 use super::world::{World, project};
 use crate::replica::Fault;
@@ -56,6 +59,66 @@ pub(crate) struct Replica {
     pub(crate) cloud_init: bool,
     pub(crate) rests: Option<Situation>,
     memory: Claims,
+    looks: Looks,
+}
+
+/// What it saw, on the clock of the world.
+#[derive(Debug)]
+struct Looks {
+    began: Instant,
+    sightings: Sightings,
+}
+
+impl Looks {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            sightings: Sightings::new(Duration::MAX),
+        }
+    }
+
+    fn at(&self, time: Timestamp) -> Instant {
+        let since = time.duration_since(Timestamp::UNIX_EPOCH);
+        self.began + Duration::try_from(since).unwrap()
+    }
+
+    /// What was seen some seconds ago and after our last call.
+    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
+    fn known(&self, world: &World, id: &ServerId) -> Option<Option<Box<Server>>> {
+        let now = self.at(world.now);
+        if let Some(seen) = self.sightings.server(id, now) {
+            return Some(seen.map(Box::new));
+        }
+        let list = world.inventory();
+        let listed = list.get(id)?;
+        let holds = self.sightings.believes_list(id, self.at(list.at?), now);
+        holds.then(|| Some(Box::new(listed.clone())))
+    }
+
+    fn see(&mut self, world: &World, id: &ServerId) -> Option<Box<Server>> {
+        let found = world.boxes.get(id).map(|it| &it.server);
+        self.sightings.saw(id, self.at(world.now), found);
+        found.map(|server| Box::new(server.clone()))
+    }
+
+    fn calls(&mut self, world: &World, uid: &str, server: Option<&ServerId>, call: &Call) {
+        self.sightings.called(uid, server, self.at(world.now));
+        if let (Some(id), Call::Attach(_) | Call::Detach(_)) = (server, call) {
+            self.sightings.forget_attachments(id);
+        }
+    }
+
+    /// A call may have had an effect that nobody was told of.
+    fn forget(&mut self, world: &World, machine: &Machine) {
+        let now = self.at(world.now);
+        self.sightings.called(&machine.holder.uid, None, now);
+        let worked_on = machine.journal.as_ref().and_then(|journal| journal.server().cloned());
+        let all = [machine.server.clone(), machine.provider_server.clone(), worked_on];
+        for id in all.into_iter().flatten() {
+            self.sightings.called(&machine.holder.uid, Some(&id), now);
+            self.sightings.forget_attachments(&id);
+        }
+    }
 }
 
 impl Replica {
@@ -65,7 +128,13 @@ impl Replica {
             cloud_init,
             rests: None,
             memory: Claims::default(),
+            looks: Looks::new(),
         }
+    }
+
+    /// Lets whatever it is at fall, and forgets nothing.
+    fn rest(&mut self) {
+        self.doing = Doing::Nothing;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -82,8 +151,11 @@ impl Replica {
                 }
                 Doing::Nothing
             }
-            Doing::Flying { uid, version, flight } => fly(world, uid, version, flight, fault),
+            Doing::Flying { uid, version, flight } => fly(&mut self.looks, world, uid, version, flight, fault),
         };
+        if fault.crashes() {
+            self.looks = Looks::new();
+        }
     }
 
     fn pick(&mut self, world: &World, pick: usize, fault: Fault) -> Doing {
@@ -93,19 +165,27 @@ impl Replica {
         }
         let (uid, object) = world.objects.iter().nth(pick % count).unwrap();
         self.rests = None;
+        let machine = world.machine(object);
+        if machine
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.attempt.is_some())
+        {
+            self.looks.forget(world, &machine);
+        }
         // A cache that lags behind shows claims of a while ago.
         let lagging = std::mem::replace(&mut self.memory, world.claims.clone());
         Doing::Deciding(Box::new(View {
             uid: uid.clone(),
             version: object.version,
-            machine: world.machine(object),
+            machine,
             claims: if fault == Fault::None {
                 world.claims.clone()
             } else {
                 lagging
             },
             claims_are_live: false,
-            inventory: None,
+            inventory: Some(world.inventory()),
             mine: None,
             server: None,
             attachments: None,
@@ -163,32 +243,47 @@ impl Replica {
         }
     }
 
-    fn look(&self, world: &World, view: &mut View, need: Need) {
+    fn look(&mut self, world: &World, view: &mut View, need: Need) {
+        let now = self.looks.at(world.now);
         match need {
             Need::Claims => {
                 view.claims = world.claims.clone();
                 view.claims_are_live = true;
             }
             Need::Inventory => view.inventory = Some(world.inventory()),
-            Need::Mine => view.mine = Some(world.mine(&view.uid)),
+            Need::Mine => {
+                let known = self.looks.sightings.mine(&view.uid, now);
+                let mine = known.unwrap_or_else(|| {
+                    let mine = world.mine(&view.uid);
+                    self.looks.sightings.saw_mine(&view.uid, now, &mine);
+                    mine
+                });
+                view.mine = Some(mine);
+            }
             Need::Server(id) => {
-                let found = world.boxes.get(&id).map(|it| Box::new(it.server.clone()));
+                let known = self.looks.known(world, &id);
+                let found = known.unwrap_or_else(|| self.looks.see(world, &id));
                 view.server = Some((id, found));
             }
             Need::Attachments(id) => {
-                view.attachments = Some(
-                    world
-                        .boxes
-                        .get(&id)
-                        .map(|it| it.attachments.clone())
-                        .unwrap_or_default(),
-                );
+                let known = self.looks.sightings.attachments(&id, now);
+                let found = known.unwrap_or_else(|| {
+                    let there = world.boxes.get(&id).map(|it| it.attachments.clone());
+                    let there = there.unwrap_or_default();
+                    self.looks.sightings.saw_attachments(&id, now, there)
+                });
+                view.attachments = Some(found);
             }
             Need::Network => view.network = Some(world.network()),
             Need::Catalog => {
-                view.catalog = Some(Catalog::Available {
-                    cloud_init: self.cloud_init,
-                    images: vec!["noble".to_owned()],
+                let cloud_init = self.cloud_init;
+                view.catalog = Some(if world.stock.is_some_and(|stock| world.created >= stock) {
+                    Catalog::OutOfStock { cloud_init }
+                } else {
+                    Catalog::Available {
+                        cloud_init,
+                        images: vec!["noble".to_owned()],
+                    }
                 });
             }
             Need::PrivateAddress(..) => view.address = Some(Some([172, 16, 0, 2].into())),
@@ -246,7 +341,15 @@ fn act(world: &mut World, view: &View, action: Action) -> Doing {
     Doing::Nothing
 }
 
-fn fly(world: &mut World, uid: String, version: u64, mut flight: Box<Flight<Plan>>, fault: Fault) -> Doing {
+fn fly(
+    looks: &mut Looks,
+    world: &mut World,
+    uid: String,
+    version: u64,
+    mut flight: Box<Flight<Plan>>,
+    fault: Fault,
+) -> Doing {
+    let may_remember = flight.plan().call.is_safe_to_repeat();
     match flight.ask(world.now) {
         Ask::Write(journal) => {
             let written = fault.happens() && world.write(&uid, version, |o| o.intent = Some(Intent::from(&*journal)));
@@ -255,7 +358,10 @@ fn fly(world: &mut World, uid: String, version: u64, mut flight: Box<Flight<Plan
         Ask::Get(target) => {
             let sight = match target {
                 Target::Mine => Sight::Mine(world.mine(&uid)),
-                Target::Server(id) => Sight::Server(world.boxes.get(&id).map(|it| Box::new(it.server.clone()))),
+                Target::Server(id) => {
+                    let known = looks.known(world, &id).filter(|_| may_remember);
+                    Sight::Server(known.unwrap_or_else(|| looks.see(world, &id)))
+                }
                 Target::Network => Sight::Network(!world.networks.is_empty()),
                 Target::Nothing => Sight::Nothing,
             };
@@ -266,6 +372,7 @@ fn fly(world: &mut World, uid: String, version: u64, mut flight: Box<Flight<Plan
                 Target::Server(id) => Some(id),
                 _ => None,
             };
+            looks.calls(world, &uid, server.as_ref(), &call);
             let latest = flight.plan().at.checked_add(world.rules.calls.flight).unwrap();
             let answer = match fault {
                 Fault::None | Fault::CrashAfter => world.call(&uid, server.as_ref(), &call),
@@ -331,10 +438,11 @@ fn owner(object: &super::world::Object) -> Owner {
 pub(crate) fn run_to_rest(world: &mut World, cloud_init: bool) {
     let mut quiet = 0;
     let mut dead = Watch::default();
+    let mut replica = Replica::new(cloud_init);
     for round in 0..2_000 {
         let before = (world.objects.clone(), world.boxes.clone(), world.claims.clone());
         for machine in 0..world.objects.len() {
-            let mut replica = Replica::new(cloud_init);
+            replica.rest();
             for _ in 0..16 {
                 replica.step(world, machine, Fault::None);
                 if replica.is_idle() {

@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(crate) objects: BTreeMap<String, Object>,
     pub(crate) claims: Claims,
     pub(crate) created: u32,
+    /// How many can be made; none: any number.
+    pub(crate) stock: Option<u32>,
     list: Inventory<Server>,
     late: Vec<Late>,
     ids: u64,
@@ -101,6 +103,7 @@ impl World {
             objects: BTreeMap::new(),
             claims: Claims::default(),
             created: 0,
+            stock: None,
             list: Inventory {
                 at: Some(Timestamp::UNIX_EPOCH),
                 hosts: Vec::new(),
@@ -226,6 +229,8 @@ impl World {
             Call::GiveUserData => object.progress.user_data = UserData::Given(now),
             Call::DropUserData => object.progress.user_data = UserData::Gone,
             Call::Install => object.progress.install_asked = Some(now),
+            Call::PowerOn => object.progress.switched_on = Some(now),
+            Call::PowerOff => object.progress.switched_off = Some(now),
             _ => {}
         }
     }
@@ -240,6 +245,7 @@ impl World {
     }
 
     pub(crate) fn refresh_list(&mut self) {
+        self.list.at = Some(self.now);
         self.list.hosts = self.boxes.values().map(|it| it.server.clone()).collect();
     }
 
@@ -381,8 +387,9 @@ impl World {
             Call::Untag => it.server.tags.clear(),
             Call::EnableNetworking => it.server.networking = Networking::Enabling,
             Call::DisableNetworking => it.server.networking = Networking::Off,
+            // Whoever saw it before another put it there asks again, and is told.
+            Call::Attach(_) if !it.attachments.is_empty() => return Self::refuse("it is there already"),
             Call::Attach(network) => {
-                assert!(it.attachments.is_empty(), "a second place on a network");
                 it.attachments.push(Attachment {
                     id: format!("nic-{id}"),
                     network: network.clone(),
@@ -391,7 +398,9 @@ impl World {
                     vlan: Some(7),
                 });
             }
-            Call::Detach(nic) => it.attachments.retain(|attachment| attachment.id != *nic),
+            Call::Detach(place) => it
+                .attachments
+                .retain(|attachment| attachment.id != *place && attachment.network.as_str() != place),
             Call::GiveUserData => it.script = true,
             Call::DropUserData => it.script = false,
             Call::PowerOn if it.server.state == State::Stopped => {

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::fleet::Fleet;
-use crate::harness::{Provider, cluster, identity, scaleway};
+use crate::harness::{Provider, cluster, identity_without, scaleway};
 use crate::joiner::{Joiner, join};
 
 /// An emulator in which nothing takes long.
@@ -100,7 +100,7 @@ pub(crate) struct Trial<K> {
     pub(crate) fleet: Fleet,
     client: Client,
     provider: Provider,
-    _boots: Boots,
+    boots: Option<Boots>,
     kind: PhantomData<K>,
 }
 
@@ -113,8 +113,13 @@ impl<K: LinuxKind> Trial<K> {
     }
 
     pub(crate) async fn of(sim: Sim, name: &str, spec: Value, flags: &[&str]) -> Result<Self> {
+        Self::may(sim, name, spec, flags, &[]).await
+    }
+
+    /// With a provider that may do nothing about these resources.
+    pub(crate) async fn may(sim: Sim, name: &str, spec: Value, flags: &[&str], not: &[&str]) -> Result<Self> {
         let sandbox = cluster().await?.sandbox(name).await?;
-        let who = identity(&sandbox).await?;
+        let who = identity_without(&sandbox, not).await?;
         let client = sandbox.client().await?;
         let boots = Boots::of(sim.handle(), client.clone());
         let provider = provider(&sandbox, &who, &sim, None, flags).await?;
@@ -124,7 +129,7 @@ impl<K: LinuxKind> Trial<K> {
             fleet,
             client,
             provider,
-            _boots: boots,
+            boots: Some(boots),
             kind: PhantomData,
         })
     }
@@ -149,6 +154,12 @@ impl<K: LinuxKind> Trial<K> {
         };
         let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
         Ok(found.remove(0))
+    }
+
+    /// From now on nothing boots or joins.
+    pub(crate) fn without_boots(mut self) -> Self {
+        self.boots = None;
+        self
     }
 
     pub(crate) async fn serves(&self) -> Result<K> {

@@ -1,14 +1,17 @@
 //! tart-kubelet: what it joins with, the program, and the job that runs it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use russet_telemetry::Secret;
 
 use crate::linux::Taint;
-use crate::mac::config::{Fleet, Host};
+use crate::mac::config::{ApiServer, Fleet, Host};
 use crate::mac::plist::{self, Value};
 use crate::mac::resource::{Mode, Resource, Rhythm};
 use crate::mac::step::Step;
 
 const KUBECONFIG: &str = "/etc/tart-kubelet/kubeconfig";
+const CLUSTER_INFO: &str = "/etc/tart-kubelet/cluster-info";
 const PROGRAM: &str = "/usr/local/bin/tart-kubelet";
 const LABEL: &str = "dev.tuist.tart-kubelet";
 const PLIST: &str = "/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist";
@@ -30,6 +33,26 @@ pub(in crate::mac) fn kubeconfig(host: &Host) -> Step {
             mode: Mode::user("-rw-------"),
             content: Secret::new(host.kubeconfig.expose().clone().into_bytes()),
         }],
+    )
+}
+
+/// Where the API server is and who vouches for it, in the form of `kube-public/cluster-info`. It is a file of its own, since what
+/// a Node joins with is no part of the hash; and a file rather than an argument, since a job whose plist is the same is only
+/// started again.
+pub(in crate::mac) fn api_server(fleet: &Fleet) -> Step {
+    let file = match fleet.api_server.as_deref() {
+        Some(server) => Resource::text(CLUSTER_INFO, Mode::TEXT, cluster_info(server)),
+        None => Resource::Absent {
+            path: CLUSTER_INFO.to_owned(),
+        },
+    };
+    Step::new("api-server", vec![file])
+}
+
+fn cluster_info(ApiServer { url, ca_pem }: &ApiServer) -> String {
+    let authority = STANDARD.encode(ca_pem);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: \"{url}\"\n    certificate-authority-data: {authority}\n"
     )
 }
 
@@ -58,12 +81,16 @@ pub(in crate::mac) fn job(fleet: &Fleet, host: &Host) -> Step {
         path: LOG.to_owned(),
         mode: Mode::user("-rw-r--r--"),
     });
+    let mut inputs = vec![PROGRAM.to_owned(), KUBECONFIG.to_owned()];
+    if fleet.api_server.is_some() {
+        inputs.push(CLUSTER_INFO.to_owned());
+    }
     resources.push(Resource::Job {
         job: format!("system/{LABEL}"),
         plist: PLIST.to_owned(),
         content: plist(fleet, host),
         rhythm: Rhythm::Daemon,
-        inputs: vec![PROGRAM.to_owned(), KUBECONFIG.to_owned()],
+        inputs,
     });
     Step::new("tart-kubelet-job", resources)
 }
@@ -78,6 +105,9 @@ fn arguments(fleet: &Fleet, host: &Host) -> Vec<String> {
         format!("--host-memory-mb={}", agent.memory_mb),
         format!("--max-pods={}", agent.max_pods),
     ];
+    if fleet.api_server.is_some() {
+        arguments.push(format!("--cluster-info={CLUSTER_INFO}"));
+    }
     if !host.labels.is_empty() {
         let labels: Vec<String> = host
             .labels

@@ -41,6 +41,7 @@ pub(super) fn all(fleet: &Fleet, host: &Host) -> Vec<Step> {
         firewall::guard(fleet),
         observe::exporter(fleet),
         agent::kubeconfig(host),
+        agent::api_server(fleet),
         agent::program(fleet),
         agent::job(fleet, host),
         builder::step(host),

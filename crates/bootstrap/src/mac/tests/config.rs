@@ -1,9 +1,10 @@
 //! What is refused before anything is sent to a host.
 
-use super::{builder, full, plain};
+use super::{api_server, builder, full, plain};
 use crate::linux;
-use crate::mac::{Fleet, Host, Invalid};
+use crate::mac::{ApiServer, Fleet, Host, Invalid};
 use russet_telemetry::Secret;
+use std::sync::Arc;
 
 /// What is done to something good, and what is said about it then.
 type Case<T> = (fn(&mut T), &'static str);
@@ -19,9 +20,21 @@ fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
 
 #[test]
 fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
-    let cases: [Case<Fleet>; 9] = [
+    let cases: [Case<Fleet>; 11] = [
         (|fleet| fleet.agent.cpu = 0, "cores"),
         (|fleet| fleet.agent.extra.push("a\nb".to_owned()), "control character"),
+        (
+            |fleet| fleet.api_server = Some(api_server("https://a\" b", "one")),
+            "https://host:port",
+        ),
+        (
+            |fleet| {
+                let ca_pem = "the authority".to_owned();
+                let url = "https://203.0.113.7:6443".to_owned();
+                fleet.api_server = Some(Arc::new(ApiServer { url, ca_pem }));
+            },
+            "PEM",
+        ),
         (|fleet| fleet.tailnet = None, "needs a tailnet"),
         (|fleet| fleet.firewall.services = None, "together with its services"),
         (

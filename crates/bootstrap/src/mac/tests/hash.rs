@@ -1,7 +1,7 @@
 //! What the hash of a fleet depends on.
 
-use super::{artifact, bare, builder, full, plain};
-use crate::mac::{Agent, Firewall, Fleet, Host, LogShipping, Step, Tailnet, desired, plan};
+use super::{api_server, artifact, bare, builder, full, plain};
+use crate::mac::{Agent, ApiServer, Firewall, Fleet, Host, LogShipping, Step, Tailnet, desired, plan};
 
 type Change = (&'static str, fn(&mut Fleet));
 
@@ -9,6 +9,7 @@ type Change = (&'static str, fn(&mut Fleet));
 fn changes() -> Vec<Change> {
     let Fleet {
         agent,
+        api_server: server,
         tart: _,
         tailnet,
         node_exporter: _,
@@ -25,6 +26,7 @@ fn changes() -> Vec<Change> {
         tailnet_only: _,
         extra: _,
     } = agent;
+    let ApiServer { url: _, ca_pem: _ } = &*server.unwrap();
     let Some(Tailnet {
         archive: _,
         tags: _,
@@ -54,6 +56,13 @@ fn changes() -> Vec<Change> {
         ("agent.max_pods", |fleet| fleet.agent.max_pods = 7),
         ("agent.tailnet_only", |fleet| fleet.agent.tailnet_only = false),
         ("agent.extra", |fleet| fleet.agent.extra.clear()),
+        ("api_server.url", |fleet| {
+            fleet.api_server = Some(api_server("https://203.0.113.8:6443", "one"));
+        }),
+        ("api_server.ca_pem", |fleet| {
+            fleet.api_server = Some(api_server("https://203.0.113.7:6443", "two"));
+        }),
+        ("no api_server", |fleet| fleet.api_server = None),
         ("tart", |fleet| fleet.tart = Some(artifact("new"))),
         ("no tart", |fleet| fleet.tart = None),
         ("tailnet.archive", |fleet| tailnet_of(fleet).archive = artifact("new")),

@@ -1,5 +1,6 @@
 use super::*;
 use clap::Parser as _;
+use russet_bootstrap::mac::ApiServer;
 
 #[derive(clap::Parser)]
 struct Flags {
@@ -56,6 +57,26 @@ fn a_thousand_questions_read_each_file_once() {
     std::fs::rename(&next, files.path("agent")).unwrap();
     assert_ne!(recipe.desired(&facts), hash, "a new agent is a new configuration");
     assert_eq!(recipe.hashed(), 3);
+}
+
+/// Hosts were lost when the API server moved: nobody told them, since nothing they were set up with had changed.
+#[test]
+fn a_host_that_was_told_another_api_server_has_drifted() {
+    let files = Files::new();
+    let recipe = files.recipe(&[]).unwrap();
+    let at = |url: &str| HostFacts {
+        api_server: Some(Arc::new(ApiServer {
+            url: url.to_owned(),
+            ca_pem: "-----BEGIN CERTIFICATE-----".to_owned(),
+        })),
+        ..HostFacts::default()
+    };
+    let (old, new) = (at("https://203.0.113.7:6443"), at("https://203.0.113.8:6443"));
+    let hash = recipe.desired(&old);
+    assert_eq!(recipe.desired(&at("https://203.0.113.7:6443")), hash);
+    assert_ne!(recipe.desired(&new), hash);
+    assert_ne!(recipe.desired(&HostFacts::default()), hash);
+    assert_eq!(recipe.fleet(&new).unwrap().api_server, new.api_server);
 }
 
 /// A file that is exchanged is missing for a moment on some file systems; a fleet was rolled to nothing and back.

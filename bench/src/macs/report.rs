@@ -1,0 +1,224 @@
+//! The figures as Markdown, and what must hold whatever the machine. Pure.
+
+use super::drift::Drift;
+use super::round::Round;
+use crate::fleet::table::{self, Head, Row, row};
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+
+/// Round trips to a host that is as it should be.
+const ROUND_TRIPS: u32 = 3;
+
+/// Everything that was measured.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) head: Head,
+    /// Hosts that were set up at the same time.
+    pub(super) at_once: u16,
+    /// Files that hosts are set up with.
+    pub(super) files: u64,
+    /// Files that were read again though none had changed.
+    pub(super) read_again: u64,
+    pub(super) first: Round,
+    pub(super) again: Round,
+    pub(super) roll: Round,
+    /// Size of the other agent.
+    pub(super) agent: u64,
+    pub(super) downtime: Downtime,
+    pub(super) drift: Drift,
+}
+
+/// For how long hosts were without an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Downtime {
+    median: Duration,
+    longest: Duration,
+}
+
+impl Downtime {
+    pub(super) fn of(mut all: Vec<Duration>) -> Result<Self> {
+        all.sort();
+        let median = all.get(all.len() / 2).copied();
+        let longest = all.last().copied();
+        let (median, longest) = median.zip(longest).context("there is no Mac")?;
+        Ok(Self { median, longest })
+    }
+}
+
+impl Round {
+    fn uploaded(&self) -> u64 {
+        self.efforts.iter().map(|effort| effort.uploaded).sum()
+    }
+
+    /// The most that a host took.
+    fn commands(&self) -> u32 {
+        self.efforts.iter().map(|effort| effort.commands).max().unwrap_or(0)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "so many Macs are far below 2^52")]
+    fn macs(&self) -> f64 {
+        self.efforts.len().max(1) as f64
+    }
+}
+
+impl Report {
+    /// What holds on any machine.
+    pub(super) fn check(&self) -> Result<()> {
+        let uploaded = self.again.uploaded();
+        ensure!(uploaded == 0, "hosts that are as they should be got {uploaded} bytes");
+        let commands = self.again.commands();
+        ensure!(
+            commands <= ROUND_TRIPS,
+            "a host that is as it should be took {commands} round trips, more than {ROUND_TRIPS}"
+        );
+        for effort in &self.roll.efforts {
+            ensure!(
+                effort.uploaded == self.agent,
+                "another agent of {} bytes made an upload of {}",
+                self.agent,
+                effort.uploaded
+            );
+        }
+        ensure!(self.read_again == 0, "{} files were hashed again", self.read_again);
+        let hashed = self.drift.hashed;
+        ensure!(
+            hashed == 0,
+            "a check for drift hashed {hashed} files that had not changed"
+        );
+        Ok(())
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let mut out = String::new();
+        let title = format!("Setting up {} Macs over SSH", self.first.efforts.len());
+        self.head.write(&mut out, &title);
+        table::write(&mut out, self.rows());
+        out
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "figures of one run are far below 2^52")]
+    fn rows(&self) -> Vec<Row> {
+        let macs = self.first.efforts.len();
+        let (again, roll, drift) = (&self.again, &self.roll, &self.drift);
+        let hosts = f64::from(drift.hosts.max(1));
+        let uploads = roll.uploaded() as f64 / roll.macs() / self.agent.max(1) as f64;
+        let most = |round: &Round| row("— round trips, the most for a Mac", round.commands().to_string());
+        let mut rows = took(
+            &format!("from bare to set up: {macs} Macs, {} at a time", self.at_once),
+            &self.first,
+        );
+        rows.push(row(
+            "— uploaded to each Mac",
+            format!(
+                "{:.1} MiB",
+                self.first.uploaded() as f64 / self.first.macs() / f64::from(1 << 20)
+            ),
+        ));
+        rows.push(most(&self.first));
+        rows.extend(took("once more, with nothing to do", again));
+        rows.push(
+            row("— uploaded to all Macs", format!("{} bytes", again.uploaded())).at_most(
+                again.uploaded() as f64,
+                0.0,
+                "0 bytes",
+            ),
+        );
+        rows.push(most(again).at_most(f64::from(again.commands()), f64::from(ROUND_TRIPS), "3"));
+        rows.extend(took(
+            &format!("another agent of {:.1} MiB", self.agent as f64 / f64::from(1 << 20)),
+            roll,
+        ));
+        rows.push(row("— uploads of it to each Mac", format!("{uploads:.2}")).at_most(uploads, 1.0, "1"));
+        rows.push(most(roll));
+        rows.push(row(
+            "— a Mac without an agent, median (longest)",
+            format!(
+                "{} ms ({} ms)",
+                self.downtime.median.as_millis(),
+                self.downtime.longest.as_millis()
+            ),
+        ));
+        let hashed = drift.hashed.to_string();
+        rows.push(
+            row(format!("drift of {} hosts: files hashed", drift.hosts), hashed).at_most(drift.hashed as f64, 0.0, "0"),
+        );
+        let micros = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6 / hosts);
+        rows.push(row("— per host", micros(drift.check)));
+        rows.push(row("— per host, with the plan of the rollout", micros(drift.plan)));
+        rows.push(row("— files hashed once, at the start", self.files.to_string()));
+        rows
+    }
+}
+
+fn took(name: &str, round: &Round) -> Vec<Row> {
+    let cpu = round.cpu.as_secs_f64();
+    vec![
+        row(name, format!("{:.1} s", round.wall.as_secs_f64())),
+        row(
+            "— processor time of the provider",
+            format!("{cpu:.2} s ({:.1} ms per Mac)", cpu * 1e3 / round.macs()),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::table::examples::head;
+    use russet_capi_provider::bootstrap::Effort;
+
+    fn round(seconds: u64, commands: u32, uploaded: u64) -> Round {
+        Round {
+            wall: Duration::from_secs(seconds),
+            cpu: Duration::from_millis(seconds * 30),
+            efforts: vec![Effort { commands, uploaded }; 10],
+        }
+    }
+
+    fn report() -> Report {
+        let agent = 8 << 20;
+        Report {
+            head: head("russet-bench macs --macs 10"),
+            at_once: 16,
+            files: 4,
+            read_again: 0,
+            first: round(60, 30, agent + 4_096),
+            again: round(2, 1, 0),
+            roll: round(9, 4, agent),
+            agent,
+            downtime: Downtime::of([40, 20, 90].map(Duration::from_millis).to_vec()).unwrap(),
+            drift: Drift {
+                hosts: 1_000,
+                hashed: 0,
+                check: Duration::from_micros(2_500),
+                plan: Duration::from_micros(4_100),
+            },
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_each_round_took() {
+        report().check().unwrap();
+        insta::assert_snapshot!(report().markdown());
+    }
+
+    /// A figure that depends on no machine is no figure but a promise.
+    #[test]
+    fn a_run_that_breaks_a_promise_is_an_error() {
+        let cases: [(fn(&mut Report), &str); 6] = [
+            (|report| report.again.efforts[3].uploaded = 1, "got 1 bytes"),
+            (|report| report.again.efforts[3].commands = 4, "4 round trips"),
+            (|report| report.roll.efforts[9].uploaded *= 2, "made an upload of"),
+            (|report| report.roll.efforts[0].uploaded = 0, "made an upload of 0"),
+            (|report| report.read_again = 1, "hashed again"),
+            (|report| report.drift.hashed = 2, "hashed 2 files"),
+        ];
+        for (harm, says) in cases {
+            let mut report = report();
+            harm(&mut report);
+            let text = report.check().unwrap_err().to_string();
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(Downtime::of(Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! The kubelet API of this Node: what `kubectl logs`, `exec`, `attach`, `cp`, `port-forward` and `top` reach.
+
+mod certificate;
+mod logs;
+mod measure;
+mod serving;
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt as _;
+use russet_kubelet_api::stats::Summary;
+use russet_kubelet_api::{
+    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogOptions, LogStream, Metrics, PodRef, Refusal, RunningPod,
+};
+use russet_pod::spec;
+use russet_vm::{ExecRequest, TerminalSize, VmName};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::forward;
+use crate::pods::directory::{Handle, Instance, Shown};
+use crate::pods::guest;
+use crate::serve::Pulse;
+
+use measure::Measured;
+pub(crate) use serving::{Options, serve};
+
+/// A guest that does not accept a connection within this does not.
+const DIAL: Duration = Duration::from_secs(10);
+/// How long the size of a caller's terminal is waited for; it comes at once.
+const SIZE: Duration = Duration::from_millis(500);
+const USUAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
+
+/// The Node behind its API.
+#[derive(Debug)]
+pub(crate) struct Kubelet {
+    handle: Handle,
+    pulse: Arc<Pulse>,
+    measured: Measured,
+    config: serde_json::Value,
+}
+
+impl Kubelet {
+    pub(crate) fn new(handle: Handle, pulse: Arc<Pulse>, config: serde_json::Value) -> Self {
+        Self {
+            measured: Measured::default(),
+            handle,
+            pulse,
+            config,
+        }
+    }
+
+    fn pod(&self, pod: &PodRef) -> Result<Shown, Refusal> {
+        let found = self
+            .handle
+            .directory
+            .find(&pod.namespace, &pod.name, pod.uid.as_deref());
+        found.ok_or_else(|| Refusal::NoPod { pod: pod.name.clone() })
+    }
+
+    fn container(&self, wanted: &ContainerRef) -> Result<Shown, Refusal> {
+        let shown = self.pod(&wanted.pod)?;
+        match spec::container(&shown.pod, &wanted.container) {
+            Some(_) => Ok(shown),
+            None => Err(Refusal::NoContainer {
+                pod: wanted.pod.name.clone(),
+                container: wanted.container.clone(),
+            }),
+        }
+    }
+
+    /// The VM of a container that runs.
+    fn running(&self, wanted: &ContainerRef) -> Result<Instance, Refusal> {
+        let shown = self.container(wanted)?;
+        let instance = shown
+            .instances
+            .get(&wanted.container)
+            .filter(|instance| instance.runs());
+        instance.cloned().ok_or_else(|| Refusal::NotRunning {
+            pod: wanted.pod.name.clone(),
+            container: wanted.container.clone(),
+        })
+    }
+}
+
+/// What the Pod's status says of a container.
+fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    all.into_iter()
+        .flatten()
+        .flatten()
+        .find(|status| status.name == container)
+}
+
+fn failed(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Failed(error.to_string())
+}
+
+impl Backend for Kubelet {
+    async fn find_pod(&self, pod: &PodRef) -> Result<(), Refusal> {
+        self.pod(pod).map(|_| ())
+    }
+
+    async fn find_container(&self, container: &ContainerRef) -> Result<(), Refusal> {
+        self.container(container).map(|_| ())
+    }
+
+    async fn pods(&self) -> Result<Vec<Pod>, Refusal> {
+        let all = self.handle.directory.list();
+        Ok(all.into_iter().map(|shown| Pod::clone(&shown.pod)).collect())
+    }
+
+    async fn running_pods(&self) -> Result<Vec<RunningPod>, Refusal> {
+        let all = self.handle.directory.list().into_iter();
+        let running = all.filter_map(|shown| {
+            let names: Vec<(String, String)> = spec::containers(&shown.pod)
+                .filter(|(_, container)| shown.instances.get(&container.name).is_some_and(Instance::runs))
+                .map(|(_, container)| (container.name.clone(), container.image.clone().unwrap_or_default()))
+                .collect();
+            (!names.is_empty()).then(|| RunningPod {
+                namespace: shown.pod.namespace().unwrap_or_default(),
+                name: shown.pod.name_any(),
+                uid: shown.pod.uid().unwrap_or_default(),
+                containers: names,
+            })
+        });
+        Ok(running.collect())
+    }
+
+    async fn logs(&self, container: &ContainerRef, options: &LogOptions) -> Result<LogStream, Refusal> {
+        let shown = self.container(container)?;
+        logs::open(&self.handle, &shown.pod, container, options)
+    }
+
+    async fn exec(&self, container: &ContainerRef, exec: Exec, io: Io) -> Result<Exit, Refusal> {
+        let instance = self.running(container)?;
+        let Io {
+            stdin,
+            stdout,
+            stderr,
+            mut resize,
+        } = io;
+        let terminal = if exec.tty {
+            let first = match &mut resize {
+                Some(resize) => tokio::time::timeout(SIZE, resize.next()).await.ok().flatten(),
+                None => None,
+            };
+            Some(first.map_or(USUAL, terminal_size))
+        } else {
+            None
+        };
+        let request = ExecRequest {
+            words: guest::enter(exec.command),
+            stdin: stdin.is_some(),
+            terminal,
+        };
+        let name = VmName::from(instance.vm);
+        let running = self.handle.runtime.exec(&name, request).await.map_err(failed)?;
+        let russet_vm::Exec {
+            stdin: to,
+            stdout: mut from_out,
+            stderr: mut from_err,
+            resize: sizes,
+            exit,
+        } = running;
+        let input = async {
+            if let (Some(mut from), Some(mut to)) = (stdin, to) {
+                // A program that does not read to the end is no failure.
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+                let _ = to.shutdown().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let resized = async {
+            if let (Some(mut resize), Some(sizes)) = (resize, sizes) {
+                while let Some(size) = resize.next().await {
+                    sizes.send_replace(terminal_size(size));
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let output = async {
+            let out = pass(&mut from_out, stdout);
+            let err = pass(&mut from_err, stderr);
+            let (code, (), ()) = tokio::join!(exit, out, err);
+            code
+        };
+        tokio::select! {
+            code = output => Ok(Exit(code.map_err(failed)?)),
+            () = input => Err(failed("the input ended")),
+            () = resized => Err(failed("the terminal ended")),
+        }
+    }
+
+    async fn attach(&self, container: &ContainerRef, _tty: bool, io: Io) -> Result<(), Refusal> {
+        let instance = self.running(container)?;
+        if io.stdin.is_some() {
+            return Err(Refusal::Unsupported(
+                "a container in a virtual machine has no input to attach to; use kubectl exec -it".to_owned(),
+            ));
+        }
+        logs::follow_new(&self.handle, instance, io.stdout).await
+    }
+
+    async fn dial(&self, pod: &PodRef, port: NonZeroU16) -> Result<Box<dyn Duplex>, Refusal> {
+        let shown = self.pod(pod)?;
+        let mains = spec::containers(&shown.pod).filter(|(kind, _)| *kind == spec::Kind::Main);
+        let address = mains
+            .filter_map(|(_, container)| shown.instances.get(&container.name)?.address())
+            .next();
+        let address = address.ok_or_else(|| failed("no virtual machine of the Pod has an address"))?;
+        let target = SocketAddr::new(IpAddr::V4(address), port.get());
+        match tokio::time::timeout(DIAL, forward::dial::dial(target)).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(error)) => Err(failed(format!("dial tcp {target}: {error}"))),
+            Err(_) => Err(failed(format!("dial tcp {target}: i/o timeout"))),
+        }
+    }
+
+    async fn stats(&self) -> Result<Summary, Refusal> {
+        self.measured.summary(&self.handle).await
+    }
+
+    async fn metrics(&self, which: Metrics) -> Result<String, Refusal> {
+        match which {
+            Metrics::Agent => self.pulse.metrics.encode().map_err(failed),
+            // Nothing of that kind is counted here; an empty page is a page.
+            Metrics::Cadvisor | Metrics::Probes | Metrics::Slis => Ok(String::new()),
+        }
+    }
+
+    async fn health(&self) -> Vec<Check> {
+        vec![Check {
+            name: "syncloop",
+            healthy: self.pulse.is_ready(),
+        }]
+    }
+
+    async fn config(&self) -> serde_json::Value {
+        self.config.clone()
+    }
+}
+
+fn terminal_size(size: russet_kubelet_api::Size) -> TerminalSize {
+    TerminalSize {
+        columns: size.width,
+        rows: size.height,
+    }
+}
+
+/// Passes output on to whoever wants it, to its end.
+async fn pass(from: &mut (dyn tokio::io::AsyncRead + Send + Unpin), to: Option<russet_kubelet_api::Writer>) {
+    match to {
+        Some(mut to) => {
+            // A caller that left is noticed elsewhere.
+            let _ = tokio::io::copy(from, &mut to).await;
+            let _ = to.shutdown().await;
+        }
+        None => {
+            let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Where things of Pods are on the host.
+//!
+//! ```text
+//! <state>/pods/<uid>/volumes/<volume>/                 shared with the VMs
+//!                   /<container>/<attempt>/env/        what the container is started with; goes with the VM
+//!                                         /status/     what the guest leaves for the host
+//!                                         /log         what the container said; goes with the Pod
+//! ```
+
+use std::fs::DirBuilder;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use russet_vm::PodVm;
+use rustix::fs::{Mode, OFlags};
+
+/// The folder of all Pods. Only the agent's user can look into it: Secrets are there.
+#[derive(Clone, Debug)]
+pub(crate) struct Folders(PathBuf);
+
+/// The folder of one start of one container.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(PathBuf);
+
+impl Folders {
+    pub(crate) fn new(state: &Path) -> Self {
+        Self(state.join("pods"))
+    }
+
+    pub(crate) fn pod(&self, uid: &str) -> PathBuf {
+        self.0.join(uid)
+    }
+
+    pub(crate) fn volumes(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("volumes")
+    }
+
+    pub(crate) fn room(&self, vm: &PodVm) -> Room {
+        Room(
+            self.pod(vm.uid())
+                .join("containers")
+                .join(vm.container())
+                .join(vm.attempt().to_string()),
+        )
+    }
+
+    /// Removes everything of a Pod.
+    pub(crate) fn remove_pod(&self, uid: &str) -> io::Result<()> {
+        remove(&self.pod(uid))
+    }
+
+    /// The Pods that something is left of.
+    pub(crate) fn uids(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+}
+
+impl Room {
+    pub(crate) fn env(&self) -> PathBuf {
+        self.0.join("env")
+    }
+
+    pub(crate) fn status(&self) -> PathBuf {
+        self.0.join("status")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// When what of the log was written.
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.0.join("log.times")
+    }
+
+    /// Makes the folders.
+    pub(crate) fn furnish(&self) -> io::Result<()> {
+        for dir in [self.env(), self.status()] {
+            make(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what the container was started with.
+    pub(crate) fn clear_secrets(&self) -> io::Result<()> {
+        remove(&self.env())
+    }
+
+    /// Removes everything.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        remove(&self.0)
+    }
+
+    /// A file that the guest left, at most so many bytes of its end. The guest is not trusted: no link is followed, and what is no
+    /// plain file is not read.
+    pub(crate) fn left(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        tail(&self.status().join(name), most)
+    }
+
+    /// The exit code that the guest left.
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        let text = self.left("runner-rc", 16)?;
+        let code: u8 = std::str::from_utf8(&text).ok()?.trim().parse().ok()?;
+        Some(i32::from(code))
+    }
+}
+
+/// The end of a plain file.
+pub(crate) fn tail(path: &Path, most: u64) -> Option<Vec<u8>> {
+    use std::io::Seek as _;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    file.seek(io::SeekFrom::Start(metadata.len().saturating_sub(most)))
+        .ok()?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Writes a file that only its owner reads.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(bytes)?;
+    std::fs::rename(fresh, path)
+}
+
+pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    fn room(dir: &Path) -> Room {
+        let vm = PodVm::new("ci", "job-1", "main", "0b5d7f3c", 2).unwrap();
+        let room = Folders::new(dir).room(&vm);
+        room.furnish().unwrap();
+        room
+    }
+
+    #[test]
+    fn an_exit_code_is_one_that_a_process_can_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(dir.path());
+        for (text, code) in [
+            ("137\n", Some(137)),
+            ("0", Some(0)),
+            ("256", None),
+            ("-1", None),
+            ("text", None),
+            ("", None),
+        ] {
+            std::fs::write(room.status().join("runner-rc"), text).unwrap();
+            assert_eq!(room.exit_code(), code, "{text:?}");
+        }
+    }
+
+    /// The guest may put anything there, such as a link to a file of the host.
+    #[test]
+    fn what_a_guest_left_is_read_only_if_it_is_a_plain_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(dir.path());
+        let path = room.status().join("runner.log");
+        std::fs::write(dir.path().join("secret"), "of the host").unwrap();
+        symlink(dir.path().join("secret"), &path).unwrap();
+        assert_eq!(room.left("runner.log", 100), None);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(room.left("runner.log", 100), None);
+        std::fs::remove_dir(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert_eq!(room.left("runner.log", 100), None);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "hello").unwrap();
+        assert_eq!(room.left("runner.log", 3).unwrap(), b"llo");
+    }
+
+    #[test]
+    fn nothing_of_a_pod_can_be_read_by_others_and_nothing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = room(dir.path());
+        write(&room.env().join("tuist.env"), b"KEY=value").unwrap();
+        for path in [room.env(), dir.path().join("pods/0b5d7f3c")] {
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0);
+        }
+        room.clear_secrets().unwrap();
+        assert!(!room.env().exists() && room.status().exists());
+        let folders = Folders::new(dir.path());
+        assert_eq!(folders.uids(), ["0b5d7f3c"]);
+        folders.remove_pod("0b5d7f3c").unwrap();
+        folders.remove_pod("0b5d7f3c").unwrap();
+        assert!(folders.uids().is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+//! What a container is in a guest: a script that puts its volumes where it wants them and becomes its command. Pure.
+//!
+//! A guest sees folders of the host at one place only, so a mount path is a link to it. Everything a container must not show to
+//! others of the host, such as its environment, is in the script and never in the arguments of a process there.
+
+use std::fmt::Write as _;
+
+/// Where macOS mounts the folders of the host.
+pub(crate) const SHARES: &str = "/Volumes/My Shared Files";
+/// The share with what the container is started with.
+pub(crate) const ENV: &str = "env";
+/// The share for what the guest leaves.
+pub(crate) const STATUS: &str = "status";
+/// The script, in [`ENV`].
+pub(crate) const START: &str = "start.sh";
+/// The script that runs another program beside the container, in [`ENV`].
+pub(crate) const ENTER: &str = "enter.sh";
+/// The environment as images of runners read it, in [`ENV`].
+pub(crate) const TUIST_ENV: &str = "tuist.env";
+/// The number of the container's process, in [`STATUS`].
+const PID: &str = "main.pid";
+/// What the container left for its owner, in [`STATUS`].
+pub(crate) const LAST_WORDS: &str = "termination-log";
+/// A volume in a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Which share, and what of it.
+    pub(crate) source: String,
+    /// Where the container wants it.
+    pub(crate) target: String,
+    /// A folder that need not be there yet.
+    pub(crate) make: bool,
+}
+
+/// What runs in a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// The program and its arguments.
+    pub(crate) words: Vec<String>,
+    /// Names and values.
+    pub(crate) env: Vec<(String, String)>,
+    /// Where it starts; by default at home.
+    pub(crate) dir: Option<String>,
+    /// Volumes.
+    pub(crate) links: Vec<Link>,
+    /// Where it leaves its last words.
+    pub(crate) last_words: Option<String>,
+}
+
+const HEAD: &str = r#"#!/bin/sh
+shares='/Volumes/My Shared Files'
+fail() {
+  echo "tart-kubelet: $1" >&2
+  exit 125
+}
+place() {
+  parent=$(dirname "$2")
+  { [ -d "$parent" ] || mkdir -p "$parent" || sudo -n mkdir -p "$parent"; } 2>/dev/null ||
+    fail "$parent cannot be made; macOS allows no new folders at the root of its disk"
+  if [ -e "$2" ] && [ ! -L "$2" ]; then
+    { mv "$2" "$2.of-image" || sudo -n mv "$2" "$2.of-image"; } 2>/dev/null || fail "what is at $2 is in the way"
+  fi
+  { ln -sfn "$1" "$2" || sudo -n ln -sfn "$1" "$2"; } 2>/dev/null || fail "nothing can be put at $2"
+}
+"#;
+
+impl Program {
+    /// The script.
+    pub(crate) fn script(&self) -> String {
+        let mut text = HEAD.to_owned();
+        for Link { source, target, make } in &self.links {
+            if *make {
+                let _ = writeln!(text, "mkdir -p \"$shares\"/{0} || fail {0}", quoted(source));
+            }
+            let _ = writeln!(text, "place \"$shares\"/{} {}", quoted(source), quoted(target));
+        }
+        // macOS makes /dev itself; a file cannot be there.
+        if let Some(path) = self.last_words.as_deref().filter(|path| !path.starts_with("/dev/")) {
+            let _ = writeln!(text, ": >>\"$shares\"/{STATUS}/{LAST_WORDS}");
+            let _ = writeln!(text, "place \"$shares\"/{STATUS}/{LAST_WORDS} {}", quoted(path));
+        }
+        self.surroundings(&mut text, "fail");
+        let _ = writeln!(text, "echo $$ >\"$shares\"/{STATUS}/{PID}");
+        text.push_str("exec");
+        self.odd(&mut text);
+        for word in &self.words {
+            let _ = write!(text, " {}", quoted(word));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The script that becomes any other program, with the same around it.
+    pub(crate) fn entrance(&self) -> String {
+        let mut text = "#!/bin/sh\n".to_owned();
+        // A folder that is gone by now is no reason to let nobody look.
+        self.surroundings(&mut text, ":");
+        text.push_str("exec");
+        self.odd(&mut text);
+        text.push_str(" \"$@\"\n");
+        text
+    }
+
+    /// Variables, and the folder to be in.
+    fn surroundings(&self, text: &mut String, otherwise: &str) {
+        for (name, value) in self.env.iter().filter(|(name, _)| is_shell_name(name)) {
+            let _ = writeln!(text, "export {name}={}", quoted(value));
+        }
+        if let Some(dir) = &self.dir {
+            let why = quoted(&format!("there is no folder {dir} to work in"));
+            let _ = writeln!(text, "cd {} || {otherwise} {why}", quoted(dir));
+        }
+    }
+
+    /// A shell cannot have a variable of any name; `env` can, and is gone before anybody looks.
+    fn odd(&self, text: &mut String) {
+        let odd: Vec<_> = self.env.iter().filter(|(name, _)| !is_shell_name(name)).collect();
+        if !odd.is_empty() {
+            text.push_str(" env");
+        }
+        for (name, value) in odd {
+            let _ = write!(text, " {}", quoted(&format!("{name}={value}")));
+        }
+    }
+
+    /// The environment as images of runners read it. A line is a variable; ends of lines are written as `\n` and `\r`.
+    pub(crate) fn tuist_env(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.env {
+            let value = value.replace('\n', "\\n").replace('\r', "\\r");
+            let _ = writeln!(text, "{name}={value}");
+        }
+        text
+    }
+}
+
+/// The words that run the script in a guest.
+pub(crate) fn start() -> Vec<String> {
+    vec!["/bin/sh".to_owned(), format!("{SHARES}/{ENV}/{START}")]
+}
+
+/// The words that run a program beside the container, with its environment.
+pub(crate) fn enter(words: Vec<String>) -> Vec<String> {
+    let script = format!("{SHARES}/{ENV}/{ENTER}");
+    [vec!["/bin/sh".to_owned(), script], words].concat()
+}
+
+/// The words that ask the container's process to end.
+pub(crate) fn terminate() -> Vec<String> {
+    let script = format!("kill -TERM \"$(cat \"{SHARES}/{STATUS}/{PID}\")\"");
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
+}
+
+fn is_shell_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A word that a shell takes as it is.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Runs what a guest would run, with another place for the shares.
+    fn ran(program: &Program, dir: &std::path::Path) -> (Option<i32>, String) {
+        std::fs::create_dir_all(dir.join("shares/status")).unwrap();
+        let script = program
+            .script()
+            .replace(SHARES, &dir.join("shares").display().to_string());
+        let output = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn a_value_arrives_as_it_is_whatever_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let value = "it's $HOME `id` \\n \"x\"\nsecond line\t*";
+        let program = Program {
+            words: ["sh", "-c", "printf '%s' \"$A\"; printenv odd.name", "it's"]
+                .map(str::to_owned)
+                .to_vec(),
+            env: vec![
+                ("A".to_owned(), value.to_owned()),
+                ("odd.name".to_owned(), "x y".to_owned()),
+            ],
+            ..Program::default()
+        };
+        let (code, output) = ran(&program, dir.path());
+        assert_eq!(code, Some(0), "{output}");
+        assert_eq!(output, format!("{value}x y\n"));
+    }
+
+    #[test]
+    fn a_volume_is_where_the_container_wants_it_and_the_exit_code_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::create_dir_all(dir.path().join("shares/v-config")).unwrap();
+        std::fs::write(dir.path().join("shares/v-config/key"), "value").unwrap();
+        // The image has something there already.
+        std::fs::create_dir_all(dir.path().join("mount/config/old")).unwrap();
+        let program = Program {
+            words: vec!["sh".to_owned(), "-c".to_owned(), "cat key; exit 7".to_owned()],
+            dir: Some(at("mount/config")),
+            links: vec![Link {
+                source: "v-config".to_owned(),
+                target: at("mount/config"),
+                make: false,
+            }],
+            ..Program::default()
+        };
+        assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
+        // A second time, as after a start that was cut short.
+        assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_said_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = Program {
+            words: vec!["true".to_owned()],
+            dir: Some("/nowhere/at/all".to_owned()),
+            ..Program::default()
+        };
+        let (code, output) = ran(&program, dir.path());
+        assert_eq!(code, Some(125));
+        assert!(output.contains("there is no folder /nowhere/at/all"), "{output}");
+    }
+
+    #[test]
+    fn last_words_are_left_where_the_host_finds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("last").display().to_string();
+        let program = Program {
+            words: vec!["sh".to_owned(), "-c".to_owned(), format!("echo bye >{path}")],
+            last_words: Some(path),
+            ..Program::default()
+        };
+        assert_eq!(ran(&program, dir.path()).0, Some(0));
+        let left = std::fs::read_to_string(dir.path().join("shares/status/termination-log")).unwrap();
+        assert_eq!(left, "bye\n");
+    }
+
+    #[test]
+    fn the_environment_of_runners_has_a_line_per_variable() {
+        let program = Program {
+            env: vec![("A".to_owned(), "1\n2".to_owned()), ("B".to_owned(), String::new())],
+            ..Program::default()
+        };
+        assert_eq!(program.tuist_env(), "A=1\\n2\nB=\n");
+    }
+}

@@ -1,0 +1,107 @@
+//! When a container said what: its log is written by the guest's own line and has no times, so the times are beside it.
+//!
+//! A mark says that the log had so many bytes then. What came between two marks is as old as the later one, which is at most a
+//! moment after the truth while an agent watches, and otherwise the moment it looked again.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+/// Writes marks.
+#[derive(Debug)]
+pub(crate) struct Marker {
+    log: PathBuf,
+    marks: PathBuf,
+    length: u64,
+}
+
+impl Marker {
+    pub(crate) fn new(log: PathBuf, marks: PathBuf) -> Self {
+        let length = Marks::read(&marks).0.last().map_or(0, |(length, _)| *length);
+        Self { log, marks, length }
+    }
+
+    /// Looks whether the log has grown.
+    pub(crate) fn look(&mut self, now: Timestamp) -> io::Result<()> {
+        let length = match std::fs::metadata(&self.log) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        if length <= self.length {
+            return Ok(());
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.marks)?;
+        writeln!(file, "{length} {}", now.as_millisecond())?;
+        self.length = length;
+        Ok(())
+    }
+}
+
+/// The marks of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(Vec<(u64, Timestamp)>);
+
+impl Marks {
+    /// What was written so far; a line that is not whole is not read.
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let mark = |line: &str| {
+            let (length, at) = line.split_once(' ')?;
+            Some((
+                length.parse().ok()?,
+                Timestamp::from_millisecond(at.parse().ok()?).ok()?,
+            ))
+        };
+        Self(whole.lines().filter_map(mark).collect())
+    }
+
+    /// When the byte at this offset was written; unknown if it is newer than the last mark.
+    pub(crate) fn at(&self, offset: u64) -> Option<Timestamp> {
+        let index = self.0.partition_point(|(length, _)| *length <= offset);
+        self.0.get(index).map(|(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn what_was_said_is_as_old_as_the_look_that_found_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, marks) = (dir.path().join("log"), dir.path().join("marks"));
+        let mut marker = Marker::new(log.clone(), marks.clone());
+        marker.look(at(1)).unwrap();
+        std::fs::write(&log, "one\n").unwrap();
+        marker.look(at(2)).unwrap();
+        marker.look(at(3)).unwrap();
+        std::fs::write(&log, "one\ntwo\n").unwrap();
+        // Another agent.
+        let mut marker = Marker::new(log, marks.clone());
+        marker.look(at(4)).unwrap();
+        let marks = Marks::read(&marks);
+        assert_eq!([marks.at(0), marks.at(3)], [Some(at(2)), Some(at(2))]);
+        assert_eq!([marks.at(4), marks.at(7)], [Some(at(4)), Some(at(4))]);
+        assert_eq!(marks.at(8), None);
+    }
+
+    #[test]
+    fn a_mark_that_was_cut_short_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        std::fs::write(&path, "4 2000\n8 30").unwrap();
+        assert_eq!(Marks::read(&path).0, [(4, at(2))]);
+    }
+}

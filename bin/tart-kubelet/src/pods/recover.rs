@@ -1,0 +1,75 @@
+//! What an agent finds on its host when it starts, and what it finds there later that should not be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use russet_vm::{Owner, PodVm, Runtime, VmName};
+
+use crate::ledger::{Entry, Ledger, Stage, reconcile};
+
+const AGAIN: Duration = Duration::from_secs(1);
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// Brings the ledger up to the host, for as long as that takes: a start without knowing what runs could be one too many.
+/// Returns the VMs that may run.
+pub(super) async fn recover(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> BTreeSet<PodVm> {
+    let mut pause = AGAIN;
+    loop {
+        match attempt(runtime, ledger).await {
+            Ok(occupied) => return occupied,
+            Err(error) => {
+                tracing::warn!(%error, "the virtual machines of this host cannot be listed; no Pod is run before that");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(SLOWEST);
+            }
+        }
+    }
+}
+
+async fn attempt(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> anyhow::Result<BTreeSet<PodVm>> {
+    let listing = runtime.list().await?;
+    let written: BTreeMap<PodVm, Entry> = ledger.all().into_iter().collect();
+    let found = reconcile(&written, &listing);
+    for vm in &found.unwritten {
+        tracing::warn!(%vm, "a virtual machine of ours is not in the ledger; its name tells whose it is");
+        ledger.write(vm, by_name(vm, found.occupied.contains(vm)))?;
+    }
+    if !found.foreign.is_empty() {
+        tracing::info!(vms = ?found.foreign, "virtual machines of others run here, and take places");
+    }
+    Ok(found.occupied)
+}
+
+/// All that a name tells. Whether it was started is found when it is looked at.
+fn by_name(vm: &PodVm, runs: bool) -> Entry {
+    Entry {
+        pod: vm.shown_pod().to_owned(),
+        planned: Timestamp::now(),
+        image: String::new(),
+        stage: if runs { Stage::Cloned } else { Stage::Planned },
+        running: None,
+        given_up: false,
+    }
+}
+
+/// Deletes VMs of ours that do not run and that nobody waits for: the clone of an agent that died may come late.
+pub(super) async fn sweep(runtime: &Arc<dyn Runtime>, ledger: &Ledger) {
+    let Ok(listing) = runtime.list().await else { return };
+    for listed in listing.vms.into_iter().filter(|listed| !listed.running) {
+        let Owner::Ours(VmName::Pod(vm)) = listed.owner else {
+            continue;
+        };
+        let over = ledger
+            .get(&vm)
+            .is_none_or(|entry| matches!(entry.stage, Stage::Deleted(_)));
+        if !over {
+            continue;
+        }
+        tracing::info!(%vm, "deleting a virtual machine that nobody waits for");
+        if let Err(error) = runtime.delete(&VmName::from(vm)).await {
+            tracing::info!(%error, "it could not be deleted; it is tried again");
+        }
+    }
+}

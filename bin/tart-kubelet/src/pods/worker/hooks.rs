@@ -1,0 +1,96 @@
+//! The ways into a container, for its hooks and probes.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{LifecycleHandler, Pod, Probe};
+use russet_pod::probe::{self, Answer, Dial, Inside, Target, Word};
+use russet_pod::spec;
+use russet_vm::{ExecRequest, PodVm, Runtime, VmName, collect};
+
+use crate::forward;
+use crate::pods::guest;
+
+/// How much of what a program says is kept.
+const WORDS: u64 = 10 * 1024;
+
+/// The VM of a container, to run programs in.
+pub(super) struct Within {
+    runtime: Arc<dyn Runtime>,
+    name: VmName,
+    /// Where it is; without an address nothing of it can be dialled.
+    address: Option<Ipv4Addr>,
+}
+
+impl Within {
+    pub(super) fn new(runtime: &Arc<dyn Runtime>, vm: &PodVm, address: Option<Ipv4Addr>) -> Self {
+        Self {
+            runtime: Arc::clone(runtime),
+            name: VmName::from(vm.clone()),
+            address,
+        }
+    }
+
+    /// Runs a hook. `Err` says why it failed.
+    pub(super) async fn hook(&self, pod: &Pod, container: &str, hook: &LifecycleHandler) -> Result<(), String> {
+        let (_, container) = spec::container(pod, container).ok_or("the Pod has no such container")?;
+        if hook.http_get.is_some() && self.address.is_none() {
+            return Err("the virtual machine has no address".to_owned());
+        }
+        probe::run_hook(hook, self.target(container)).await
+    }
+
+    /// Asks a probe.
+    pub(super) async fn ask(&self, pod: &Pod, container: &str, probe: &Probe, timeout: std::time::Duration) -> Answer {
+        let Some((_, container)) = spec::container(pod, container) else {
+            return Answer::Unknown("the Pod has no such container".to_owned());
+        };
+        if probe.exec.is_none() && self.address.is_none() {
+            return Answer::Bad("the virtual machine has no address".to_owned());
+        }
+        probe::ask(probe, timeout, self.target(container)).await
+    }
+
+    fn target<'a>(&'a self, container: &'a k8s_openapi::api::core::v1::Container) -> Target<'a> {
+        Target {
+            container,
+            address: IpAddr::V4(self.address.unwrap_or(Ipv4Addr::UNSPECIFIED)),
+            dial: &Guest,
+            inside: self,
+        }
+    }
+}
+
+/// The way to a guest, through the card its network is on.
+struct Guest;
+
+impl Dial for Guest {
+    fn dial<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, std::io::Result<tokio::net::TcpStream>> {
+        Box::pin(async move {
+            match host.parse::<IpAddr>() {
+                Ok(address) => forward::dial::dial((address, port).into()).await,
+                Err(_) => tokio::net::TcpStream::connect((host, port)).await,
+            }
+        })
+    }
+}
+
+impl Inside for Within {
+    fn run<'a>(&'a self, command: &'a [String]) -> BoxFuture<'a, Result<Word, String>> {
+        Box::pin(async move {
+            let request = ExecRequest {
+                words: guest::enter(command.to_vec()),
+                ..ExecRequest::default()
+            };
+            let exec = self.runtime.exec(&self.name, request).await;
+            let outcome = collect(exec.map_err(|error| error.to_string())?, b"", WORDS).await;
+            let outcome = outcome.map_err(|error| error.to_string())?;
+            let output = [outcome.stdout, outcome.stderr].concat();
+            Ok(Word {
+                code: outcome.code,
+                output: String::from_utf8_lossy(&output).into_owned(),
+            })
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Probes of the containers of a Pod, each asked in its time and beside everything else.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use russet_pod::facts::State;
+use russet_pod::probe::{Answer, Kind, Probes};
+use russet_pod::spec;
+
+use super::hooks::Within;
+use super::{Happened, Worker};
+use crate::pods::machine::Life;
+
+/// The probes of one instance.
+pub(super) struct Rounds {
+    attempt: u32,
+    probes: Probes,
+    /// One question at a time.
+    asking: bool,
+}
+
+/// What a probe was answered.
+pub(super) struct Probed {
+    container: String,
+    attempt: u32,
+    kind: Kind,
+    asked: Timestamp,
+    answer: Answer,
+}
+
+impl Worker {
+    /// Asks what is due. When the next is.
+    pub(super) fn probe(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let pod = Arc::clone(&self.pod);
+        let mut wake: Option<Timestamp> = None;
+        self.rounds.retain(|name, rounds| {
+            self.machines
+                .get(name)
+                .is_some_and(|machine| machine.vm.attempt() == rounds.attempt)
+        });
+        for (name, machine) in &self.machines {
+            let Some((_, container)) = spec::container(&pod, name) else {
+                continue;
+            };
+            let facts = self.kept.record.facts.container_mut(name);
+            let State::Running { since, .. } = facts.state else {
+                continue;
+            };
+            let attempt = machine.vm.attempt();
+            let rounds = self.rounds.entry(name.clone()).or_insert_with(|| Rounds {
+                attempt,
+                probes: Probes::adopted(container, since, facts),
+                asking: false,
+            });
+            if facts.stopping.is_some() {
+                rounds.probes.end();
+            }
+            rounds.probes.report(facts);
+            let Some(due) = rounds.probes.due().filter(|_| !rounds.asking) else {
+                continue;
+            };
+            if due.at > now {
+                wake = Some(wake.map_or(due.at, |wake| wake.min(due.at)));
+                continue;
+            }
+            let address = match machine.now() {
+                Life::Running { address, .. } => address,
+                _ => None,
+            };
+            let within = Within::new(&self.host.shop.runtime, &machine.vm, address);
+            let (kind, probe, timeout) = (due.kind, due.probe.clone(), due.timeout);
+            let (pod, container) = (Arc::clone(&pod), name.clone());
+            rounds.asking = true;
+            self.tasks.spawn(async move {
+                let answer = within.ask(&pod, &container, &probe, timeout).await;
+                Happened::Probed(Probed {
+                    container,
+                    attempt,
+                    kind,
+                    asked: now,
+                    answer,
+                })
+            });
+        }
+        wake
+    }
+
+    pub(super) fn probed(&mut self, probed: Probed) {
+        let Some(rounds) = self.rounds.get_mut(&probed.container) else {
+            return;
+        };
+        if rounds.attempt != probed.attempt {
+            return;
+        }
+        rounds.asking = false;
+        rounds.probes.observe(probed.kind, &probed.answer, probed.asked);
+        let facts = self.kept.record.facts.container_mut(&probed.container);
+        if matches!(facts.state, State::Running { .. }) {
+            rounds.probes.report(facts);
+        }
+        if let Some(message) = probed.answer.event(probed.kind) {
+            self.tell_once("Unhealthy", &message);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What Pods go through when nothing goes wrong but they themselves.
+
+use crate::stage::{Mac, PATIENCE, is, phase, terminated};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, PostParams};
+use russet_e2e::wait;
+use russet_sim_tart::Image;
+use serde_json::json;
+
+/// Waits to be let go, and ends as it is told.
+pub(crate) const WAITS: &str = "echo started >>/opt/work/runs; until [ -e /opt/work/go ]; do sleep 0.1; done; exit ";
+
+pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()> {
+    let mac = Mac::new("lives1").await?;
+    mac.control.create("packer", &Image::default())?;
+    let _agent = mac.start()?;
+    let pod = mac.run("job", &format!("echo hello; {WAITS} 0"), json!({})).await?;
+    let running = mac.until_running("job").await?;
+    let status = running.status.context("a status")?;
+    ensure!(status.pod_ip.is_some_and(|ip| ip.starts_with("127.64.")));
+    ensure!(status.host_ip.as_deref() == Some("127.77.9.9"));
+    let container = status.container_statuses.context("containers")?.remove(0);
+    ensure!(
+        container
+            .container_id
+            .context("an id")?
+            .starts_with("tart://rvm_pods-lives1_job_main_")
+    );
+    ensure!(container.image_id.contains("@sha256:"), "{}", container.image_id);
+    ensure!(mac.control.running()?.len() == 1);
+    mac.go(&pod)?;
+    let (ended, exit) = mac.until_ended("job").await?;
+    ensure!(phase(&ended) == "Succeeded", "{:?}", ended.status);
+    ensure!((exit.exit_code, exit.reason.as_deref()) == (0, Some("Completed")));
+    wait::until_true("the VM is deleted", PATIENCE, || async { Ok(mac.vms().is_empty()) }).await?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await?;
+    ensure!(
+        mac.control.home().join("vms/packer").exists(),
+        "somebody else's VM is not ours to touch"
+    );
+    mac.stayed_within_its_rights()
+}
+
+pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true() -> Result<()> {
+    let mac = Mac::new("lives2").await?;
+    let _agent = mac.start()?;
+    let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let map = json!({"metadata": {"name": "conf"}, "data": {"key": "value"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(map)?)
+        .await?;
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let secret = json!({"metadata": {"name": "hush"}, "stringData": {"word": "it's $HOME"}});
+    secrets
+        .create(&PostParams::default(), &serde_json::from_value(secret)?)
+        .await?;
+    let script = r#"
+        [ "$WORD" = "it's \$HOME" ] || exit 11
+        [ "$NODE" = mac-lives2 ] || exit 12
+        [ "$(cat /etc/conf/key)" = value ] || exit 13
+        [ -s /var/run/secrets/kubernetes.io/serviceaccount/token ] || exit 14
+        [ "$(cat /var/run/secrets/kubernetes.io/serviceaccount/namespace)" = pods-lives2 ] || exit 15
+        [ "$KUBERNETES_SERVICE_PORT" = 443 ] || exit 16
+        pwd | grep -q /opt/work || exit 17
+        echo "all was there" >/opt/last-words
+        exit 42
+    "#;
+    let more = json!({"spec": {
+        "containers": [{
+            "env": [
+                {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "hush", "key": "word"}}},
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ],
+            "workingDir": "/opt/work",
+            "terminationMessagePath": "/opt/last-words",
+            "volumeMounts": [{}, {"name": "conf", "mountPath": "/etc/conf"}],
+        }],
+        "volumes": [{}, {"name": "conf", "configMap": {"name": "conf"}}],
+    }});
+    mac.run("job", script, more).await?;
+    let (pod, exit) = mac.until_ended("job").await?;
+    ensure!(phase(&pod) == "Failed");
+    ensure!(exit.exit_code == 42, "{exit:?}");
+    ensure!(exit.message.as_deref() == Some("all was there\n"), "{exit:?}");
+    let log = std::fs::read_to_string(mac.host.path("log"))?;
+    ensure!(!log.contains("it's $HOME"), "a secret is in the log");
+    mac.delete("job").await?;
+    mac.until_empty().await?;
+    mac.stayed_within_its_rights()
+}
+
+pub(crate) async fn a_pod_that_is_deleted_has_its_grace_and_is_gone() -> Result<()> {
+    let mac = Mac::new("lives3").await?;
+    let _agent = mac.start()?;
+    let script =
+        "trap 'echo told >>/opt/work/told; exit 0' TERM; echo ready >/opt/work/up; while :; do sleep 0.1; done";
+    let pod = mac
+        .run(
+            "job",
+            script,
+            json!({"metadata": {"finalizers": ["test.russet.dev/look"]}}),
+        )
+        .await?;
+    mac.until_running("job").await?;
+    wait::until_true("its trap is set", PATIENCE, || async {
+        Ok(mac.work(&pod).join("up").exists())
+    })
+    .await?;
+    mac.delete("job").await?;
+    // The finalizer keeps the object, so that its last status can be read.
+    let (pod, exit) = mac.until_ended("job").await?;
+    ensure!(exit.exit_code == 0, "it was told and ended by itself: {exit:?}");
+    ensure!(phase(&pod) == "Succeeded");
+    let free = json!({"metadata": {"finalizers": null}});
+    let params = kube::api::PatchParams::default();
+    mac.pods().patch("job", &params, &kube::api::Patch::Merge(free)).await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
+    let mac = Mac::new("lives4").await?;
+    let _agent = mac.start()?;
+    let script = "echo run >>/opt/work/runs; [ $(wc -l </opt/work/runs) -ge 2 ] || exit 9; until [ -e /opt/work/go ]; do sleep 0.1; done";
+    let pod = mac
+        .run("job", script, json!({"spec": {"restartPolicy": "OnFailure"}}))
+        .await?;
+    let restarted = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let statuses = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.container_statuses.as_ref());
+        let counts = statuses.into_iter().flatten().map(|status| status.restart_count);
+        counts.max() == Some(1) && is(pod, "Ready")
+    };
+    let again = mac.until("job", "a second start", restarted).await?;
+    let container = again
+        .status
+        .context("a status")?
+        .container_statuses
+        .context("containers")?
+        .remove(0);
+    ensure!(container.restart_count == 1, "{container:?}");
+    let before = container
+        .last_state
+        .and_then(|state| state.terminated)
+        .context("an end before")?;
+    ensure!(before.exit_code == 9);
+    mac.go(&pod)?;
+    let (pod, _) = mac.until_ended("job").await?;
+    ensure!(phase(&pod) == "Succeeded");
+    Ok(())
+}
+
+/// macOS allows two. (incident third-vm)
+pub(crate) async fn a_third_vm_is_refused_in_words() -> Result<()> {
+    let mac = Mac::new("lives5").await?;
+    let _agent = mac.start()?;
+    let first = mac.run("one", &format!("{WAITS} 0"), json!({})).await?;
+    mac.run("two", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("one").await?;
+    mac.until_running("two").await?;
+    mac.run("three", "true", json!({})).await?;
+    let refused = mac.until("three", "a refusal", |pod| phase(pod) == "Failed").await?;
+    ensure!(terminated(&refused).is_none());
+    let status = refused.status.context("a status")?;
+    ensure!(status.reason.as_deref() == Some("OutOfVMs"), "{status:?}");
+    ensure!(
+        status
+            .message
+            .is_some_and(|message| message.starts_with("Pod was rejected: "))
+    );
+    ensure!(mac.control.running()?.len() == 2);
+    mac.go(&first)?;
+    mac.until_ended("one").await?;
+    mac.run("four", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("four").await?;
+    ensure!(mac.control.running()?.len() == 2);
+    Ok(())
+}
+
+pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> {
+    let mac = Mac::new("lives6").await?;
+    let _agent = mac.start()?;
+    mac.run(
+        "job",
+        "true",
+        json!({"spec": {"containers": [{"image": "ghcr.io/acme/none:v9"}]}}),
+    )
+    .await?;
+    let waits = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+        let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
+        waiting.is_some_and(|waiting| {
+            let reason = waiting.reason.unwrap_or_default();
+            let message = waiting.message.unwrap_or_default();
+            ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str()) && message.contains("ghcr.io/acme/none:v9")
+        })
+    };
+    mac.until("job", "words about the image", waits).await?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}

@@ -1,0 +1,218 @@
+//! The kubelet API, through a real API server and with a real kubectl.
+
+use crate::harness::Agent;
+use crate::lives::WAITS;
+use crate::stage::{IMAGE, Mac, PATIENCE};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use russet_e2e::wait::{self, Look};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// A Mac whose kubelet API answers.
+struct Reached {
+    mac: Mac,
+    kubectl: PathBuf,
+    _agent: Agent,
+}
+
+impl Reached {
+    async fn new(name: &str, address: &str) -> Result<Self> {
+        let mac = Mac::new(name).await?;
+        let agent = mac.start_at(address)?;
+        let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
+        let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
+        approve(&mac).await?;
+        Ok(Self {
+            mac,
+            kubectl,
+            _agent: agent,
+        })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let plane = self.mac.host.cluster.control_plane();
+        let mut command = Command::new(&self.kubectl);
+        command
+            .arg(format!("--kubeconfig={}", plane.admin_kubeconfig().display()))
+            .arg(format!("--namespace={}", self.mac.namespace))
+            .args(words)
+            .env("HOME", self.mac.host.dir.path())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn kubectl(&self, words: &[&str]) -> Result<Output> {
+        let output = self.command(words).stdin(Stdio::null()).output();
+        tokio::time::timeout(PATIENCE, output)
+            .await
+            .context("kubectl took too long")?
+            .context("kubectl")
+    }
+
+    /// What kubectl prints, once the API server reaches the node.
+    async fn says(&self, words: &[&str]) -> Result<String> {
+        wait::until(&format!("kubectl {words:?}"), PATIENCE, || async {
+            let output = self.kubectl(words).await?;
+            Ok(if output.status.success() {
+                Look::Done(String::from_utf8_lossy(&output.stdout).into_owned())
+            } else {
+                Look::NotYet(format!(
+                    "{} {}",
+                    String::from_utf8_lossy(&output.stderr),
+                    self.mac.host.log()
+                ))
+            })
+        })
+        .await
+    }
+
+    fn spawn(&self, words: &[&str]) -> Result<Child> {
+        let mut command = self.command(words);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Ok(command.spawn()?)
+    }
+}
+
+/// Approves the serving certificate, as the provider does for its machines.
+async fn approve(mac: &Mac) -> Result<()> {
+    let requests: Api<CertificateSigningRequest> = Api::all(mac.host.client.clone());
+    wait::until("a request for a serving certificate", PATIENCE, || async {
+        let all = requests.list(&ListParams::default()).await?;
+        let ours = all.items.into_iter().find(|request| {
+            request.spec.signer_name == "kubernetes.io/kubelet-serving"
+                && request.spec.username == Some(mac.host.node_user())
+        });
+        let Some(request) = ours else {
+            return Ok(Look::not_yet(mac.host.log()));
+        };
+        let approval = json!({"status": {"conditions": [{
+            "type": "Approved", "status": "True", "reason": "Test", "message": "it is ours",
+        }]}});
+        let params = PatchParams::default();
+        requests
+            .patch_approval(&request.name_any(), &params, &Patch::Strategic(approval))
+            .await?;
+        Ok(Look::Done(()))
+    })
+    .await
+}
+
+pub(crate) async fn kubectl_reaches_into_a_vm() -> Result<()> {
+    let there = Reached::new("reach1", "127.77.10.1").await?;
+    let mac = &there.mac;
+    let script = format!("echo one; echo two; echo three; {WAITS} 0");
+    let more = json!({"spec": {"containers": [{"env": [{"name": "COLOUR", "value": "blue sky"}]}]}});
+    let pod = mac.run("job", &script, more).await?;
+    mac.until_running("job").await?;
+
+    wait::until_true("its log", PATIENCE, || async {
+        Ok(there.says(&["logs", "job"]).await? == "one\ntwo\nthree\n")
+    })
+    .await?;
+    ensure!(there.says(&["logs", "--tail=1", "job"]).await? == "three\n");
+    let stamped = there.says(&["logs", "--timestamps", "--tail=1", "job"]).await?;
+    let (at, text) = stamped.split_once(' ').context("a time")?;
+    ensure!(text == "three\n" && at.parse::<jiff::Timestamp>().is_ok(), "{stamped}");
+
+    // With the environment of the container, and its own exit code.
+    let told = there
+        .kubectl(&["exec", "job", "--", "sh", "-c", "echo $COLOUR; echo bad >&2; exit 3"])
+        .await?;
+    ensure!(told.status.code() == Some(3), "{told:?}");
+    ensure!(told.stdout == b"blue sky\n", "{told:?}");
+    ensure!(String::from_utf8_lossy(&told.stderr).contains("bad"));
+    let mut cat = there.spawn(&["exec", "-i", "job", "--", "cat"])?;
+    let mut stdin = cat.stdin.take().context("stdin")?;
+    stdin.write_all(b"through and back").await?;
+    drop(stdin);
+    let through = tokio::time::timeout(PATIENCE, cat.wait_with_output()).await??;
+    ensure!(through.stdout == b"through and back", "{through:?}");
+
+    let file = mac.host.path("file");
+    std::fs::write(&file, "copied")?;
+    there
+        .says(&["cp", &file.display().to_string(), "job:/opt/work/copy"])
+        .await?;
+    ensure!(std::fs::read_to_string(mac.work(&pod).join("copy"))? == "copied");
+
+    let mut following = there.spawn(&["logs", "-f", "job"])?;
+    mac.go(&pod)?;
+    let ended = tokio::time::timeout(PATIENCE, following.wait()).await??;
+    ensure!(ended.success());
+    mac.until_ended("job").await?;
+    ensure!(
+        there.says(&["logs", "job"]).await? == "one\ntwo\nthree\n",
+        "a log outlives its VM"
+    );
+    mac.stayed_within_its_rights()
+}
+
+pub(crate) async fn a_port_of_a_vm_is_forwarded() -> Result<()> {
+    let there = Reached::new("reach2", "127.77.10.2").await?;
+    let script = r#"exec python3 -c '
+import os, socket
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((os.environ["GUEST_ADDRESS"], 18080)); s.listen()
+while True:
+    c, _ = s.accept(); c.sendall(b"hello " + c.recv(100)); c.close()
+'"#;
+    there.mac.run("job", script, json!({})).await?;
+    there.mac.until_running("job").await?;
+    let greeting = wait::until("an answer through the port", PATIENCE, || async {
+        let mut forward = there.spawn(&["port-forward", "pod/job", ":18080"])?;
+        let mut lines = BufReader::new(forward.stdout.take().context("stdout")?).lines();
+        let line = tokio::time::timeout(PATIENCE, lines.next_line())
+            .await??
+            .unwrap_or_default();
+        let local = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next())
+            .with_context(|| format!("a port in {line:?}"))?;
+        let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{local}")).await?;
+        stream.write_all(b"you").await?;
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+        Ok(if answer == "hello you" {
+            Look::Done(())
+        } else {
+            Look::not_yet(answer)
+        })
+    });
+    greeting.await
+}
+
+pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
+    let there = Reached::new("reach3", "127.77.10.3").await?;
+    let script = "echo run $(wc -l </opt/work/runs); echo run >>/opt/work/runs; [ $(wc -l </opt/work/runs) -ge 2 ] || exit 9; sleep 1000";
+    let more = json!({"spec": {
+        "restartPolicy": "OnFailure",
+        "initContainers": [{
+            "name": "first", "image": IMAGE, "command": ["/bin/sh", "-c", ": >/opt/work/runs"],
+            "volumeMounts": [{"name": "work", "mountPath": "/opt/work"}],
+        }],
+    }});
+    there.mac.run("job", script, more).await?;
+    wait::until_true("the log of the second start", PATIENCE, || async {
+        let output = there.kubectl(&["logs", "job", "-c", "main"]).await?;
+        Ok(output.stdout == b"run 1\n")
+    })
+    .await?;
+    ensure!(there.says(&["logs", "--previous", "job", "-c", "main"]).await? == "run 0\n");
+    let none = there.kubectl(&["logs", "--previous", "job", "-c", "first"]).await?;
+    ensure!(!none.status.success());
+    ensure!(
+        String::from_utf8_lossy(&none.stderr).contains("previous terminated container \"first\""),
+        "{none:?}"
+    );
+    Ok(())
+}

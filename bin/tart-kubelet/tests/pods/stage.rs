@@ -1,0 +1,273 @@
+//! A Mac with the emulated `tart`, and the hands that reach into it.
+
+use crate::harness::{Agent, Host};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Namespace, Pod, ServiceAccount};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use russet_e2e::wait::{self, Look};
+use russet_sim_tart::{Control, Image, Switches};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Guests are processes of a machine that does many other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const IMAGE: &str = "ghcr.io/acme/mac:v1";
+
+pub(crate) struct Mac {
+    pub(crate) host: Host,
+    pub(crate) control: Control,
+    pub(crate) namespace: String,
+}
+
+impl Mac {
+    /// A Mac whose image is in the registry. `name` has six letters and is nobody else's.
+    pub(crate) async fn new(name: &str) -> Result<Self> {
+        let host = Host::invited(name).await?;
+        let control = Control::new(host.path("tart-home"))?;
+        Control::install(&std::env::current_exe()?, &host.path("bin/tart"))?;
+        control.push(IMAGE, &Image::default())?;
+        let namespace = format!("pods-{name}");
+        let namespaces: Api<Namespace> = Api::all(host.client.clone());
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let params = PatchParams::apply("test").force();
+        namespaces.patch(&namespace, &params, &Patch::Apply(object)).await?;
+        let mac = Self {
+            host,
+            control,
+            namespace,
+        };
+        let accounts: Api<ServiceAccount> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+        let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+        wait::until_true("a ServiceAccount", PATIENCE, || async {
+            Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
+        })
+        .await?;
+        Ok(mac)
+    }
+
+    pub(crate) fn start(&self) -> Result<Agent> {
+        self.start_with(&["--node-ip=127.77.9.9", "--kubelet-bind-address=0"])
+    }
+
+    /// The agent with its kubelet API, at an address that is nobody else's.
+    pub(crate) fn start_at(&self, address: &str) -> Result<Agent> {
+        self.start_with(&[&format!("--node-ip={address}")])
+    }
+
+    fn start_with(&self, more: &[&str]) -> Result<Agent> {
+        let tart = format!("--tart-binary={}", self.host.path("bin/tart").display());
+        let home = format!("--tart-home={}", self.control.home().display());
+        let mut flags = vec![
+            tart.as_str(),
+            home.as_str(),
+            "--max-pods=3",
+            "--metrics-bind-address=0",
+            "--log-filter=info,russet_tart_kubelet=debug",
+        ];
+        flags.extend(more);
+        self.host.start_without_address(&flags)
+    }
+
+    pub(crate) fn switch(&self, change: impl FnOnce(&mut Switches)) -> Result<()> {
+        Ok(self.control.switch(change)?)
+    }
+
+    /// Commands of this name take their time from now on.
+    pub(crate) fn slow(&self, command: &str) -> Result<()> {
+        self.switch(|switches| {
+            switches.delay_ms.insert(command.to_owned(), 3000);
+        })
+    }
+
+    pub(crate) fn quick(&self) -> Result<()> {
+        self.switch(|switches| switches.delay_ms.clear())
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.host.client.clone(), &self.namespace)
+    }
+
+    /// A Pod of one container that runs a script, bound to this Mac.
+    pub(crate) async fn run(&self, name: &str, script: &str, more: Value) -> Result<Pod> {
+        let mut pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": self.host.node,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 20,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": "main", "image": IMAGE, "command": ["/bin/sh", "-c", script],
+                    "volumeMounts": [{"name": "work", "mountPath": "/opt/work"}],
+                }],
+                "volumes": [{"name": "work", "emptyDir": {}}],
+            },
+        });
+        merge(&mut pod, more);
+        let pod: Pod = serde_json::from_value(pod)?;
+        Ok(self.pods().create(&PostParams::default(), &pod).await?)
+    }
+
+    /// Waits until it is so of a Pod.
+    pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Result<Pod> {
+        wait::until(what, PATIENCE, || async {
+            let pod = self.pods().get(name).await?;
+            Ok(if is(&pod) {
+                Look::Done(pod)
+            } else {
+                let log = self.host.log();
+                let tail = log.lines().rev().take(15).collect::<Vec<_>>().join("\n");
+                Look::NotYet(format!("{:?}\n{tail}", pod.status))
+            })
+        })
+        .await
+    }
+
+    pub(crate) async fn until_running(&self, name: &str) -> Result<Pod> {
+        self.until(name, "a running Pod", |pod| phase(pod) == "Running" && is(pod, "Ready"))
+            .await
+    }
+
+    pub(crate) async fn until_ended(&self, name: &str) -> Result<(Pod, ContainerStateTerminated)> {
+        let over = |pod: &Pod| matches!(phase(pod).as_str(), "Succeeded" | "Failed");
+        let pod = self.until(name, "the end of a Pod", over).await?;
+        let ended = terminated(&pod).context("a container that ended")?;
+        Ok((pod, ended))
+    }
+
+    /// Lets go of a script that waits for `/opt/work/go`.
+    pub(crate) fn go(&self, pod: &Pod) -> Result<()> {
+        Ok(std::fs::write(self.work(pod).join("go"), "")?)
+    }
+
+    pub(crate) fn work(&self, pod: &Pod) -> PathBuf {
+        self.host
+            .path("state/pods")
+            .join(pod.uid().unwrap_or_default())
+            .join("volumes/work")
+    }
+
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        self.pods().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
+        wait::until(&format!("{name} is gone"), PATIENCE, || async {
+            Ok(match self.pods().get_opt(name).await? {
+                None => Look::Done(()),
+                Some(pod) => Look::NotYet(format!("{:?} {}", pod.status, self.host.log())),
+            })
+        })
+        .await
+    }
+
+    /// The stage that the ledger has of the VM of the only Pod.
+    pub(crate) fn stages(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.host.path("state/vms"));
+        let mut found: Vec<String> = files
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|file| file.file_name().to_string_lossy().ends_with(".json"))
+            .filter_map(|file| std::fs::read(file.path()).ok())
+            .filter_map(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+            .filter_map(|entry| Some(entry["stage"]["is"].as_str()?.to_owned()))
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Waits for a stage, or for one after it: on a busy machine it may be over before it is seen.
+    pub(crate) async fn until_stage(&self, stage: &str) -> Result<()> {
+        let order = ["planned", "cloned", "running", "stopped", "deleted"];
+        let rank = |stage: &str| order.iter().position(|known| *known == stage);
+        wait::until(&format!("a VM that is {stage}"), PATIENCE, || async {
+            let stages = self.stages();
+            Ok(if stages.iter().any(|found| rank(found) >= rank(stage)) {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("{stages:?} {}", self.host.log()))
+            })
+        })
+        .await
+    }
+
+    /// Names of the VMs of Pods on the disk.
+    pub(crate) fn vms(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.control.home().join("vms"));
+        let names = entries.into_iter().flatten().flatten();
+        names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("rvm_"))
+            .collect()
+    }
+
+    /// Nothing of any Pod is left on the host.
+    pub(crate) async fn until_empty(&self) -> Result<()> {
+        wait::until("an empty host", PATIENCE, || async {
+            let folders = std::fs::read_dir(self.host.path("state/pods")).map_or(0, Iterator::count);
+            let seen = (self.vms(), self.stages(), folders, self.control.running()?);
+            Ok(
+                if seen.0.is_empty() && seen.1.is_empty() && seen.2 == 0 && seen.3.is_empty() {
+                    Look::Done(())
+                } else {
+                    Look::not_yet((seen, self.host.log()))
+                },
+            )
+        })
+        .await
+    }
+
+    /// The node did nothing that it may not do.
+    pub(crate) fn stayed_within_its_rights(&self) -> Result<()> {
+        let denials = self.host.cluster.audit()?.denials(&self.host.node_user())?;
+        ensure!(denials.is_empty(), "{denials:#?}");
+        Ok(())
+    }
+}
+
+impl Drop for Mac {
+    fn drop(&mut self) {
+        let _ = self.control.reboot();
+    }
+}
+
+pub(crate) fn phase(pod: &Pod) -> String {
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.phase.clone()).unwrap_or_default()
+}
+
+pub(crate) fn is(pod: &Pod, condition: &str) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|found| found.type_ == condition && found.status == "True")
+}
+
+pub(crate) fn terminated(pod: &Pod) -> Option<ContainerStateTerminated> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses.first()?.state.as_ref()?.terminated.clone()
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(into), Value::Array(more)) => {
+            for (index, value) in more.into_iter().enumerate() {
+                match into.get_mut(index) {
+                    Some(item) => merge(item, value),
+                    None => into.push(value),
+                }
+            }
+        }
+        (into, more) => *into = more,
+    }
+}

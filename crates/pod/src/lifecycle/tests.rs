@@ -1,0 +1,360 @@
+use super::*;
+use crate::facts::{Exit, Unhealthy, reasons};
+use crate::probe;
+use crate::testing::{at, pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_000_000;
+const ROOM: Room = Room { free: 2 };
+
+fn facts() -> PodFacts {
+    PodFacts {
+        prepared: true,
+        started: Some(at(NOW)),
+        ..PodFacts::default()
+    }
+}
+
+fn running(facts: &mut PodFacts, name: &str) {
+    let known = facts.container_mut(name);
+    known.begun(at(NOW));
+    known.running(format!("tart://{name}"), at(NOW));
+}
+
+fn exited(facts: &mut PodFacts, name: &str, code: i32) {
+    running(facts, name);
+    facts.container_mut(name).exited(Exit::with_code(code, at(NOW)));
+}
+
+fn start(container: &str, attempt: u32) -> Action {
+    Action::Start {
+        container: container.to_owned(),
+        attempt,
+    }
+}
+
+fn deleted(mut pod: Pod, grace: i64) -> Pod {
+    pod.metadata.deletion_timestamp = Some(Time(at(NOW + grace)));
+    pod.metadata.deletion_grace_period_seconds = Some(grace);
+    pod
+}
+
+fn stopped(plan: &Plan) -> Vec<&str> {
+    let stops = plan.actions.iter().filter_map(|action| match action {
+        Action::Stop(stop) => Some(stop.container.as_str()),
+        _ => None,
+    });
+    stops.collect()
+}
+
+fn two_inits() -> Pod {
+    pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}, {"name": "b"}]}))
+}
+
+fn with_sidecars(policy: &str) -> Pod {
+    pod(
+        json!({"restartPolicy": policy, "containers": [{"name": "a"}], "initContainers": [
+            {"name": "s", "restartPolicy": "Always"}, {"name": "t", "restartPolicy": "Always"},
+        ]}),
+    )
+}
+
+#[test]
+fn volumes_come_before_everything() {
+    let plan = next(&two_inits(), &PodFacts::default(), ROOM, at(NOW));
+    assert_eq!(plan.actions, [Action::Prepare]);
+}
+
+#[test]
+fn init_containers_run_one_after_the_other_and_then_all_main_ones() {
+    let (pod, mut facts) = (two_inits(), facts());
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, [start("i", 0)]);
+    running(&mut facts, "i");
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, []);
+    exited(&mut facts, "i", 0);
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, [start("j", 0)]);
+    exited(&mut facts, "j", 0);
+    assert_eq!(
+        next(&pod, &facts, ROOM, at(NOW)).actions,
+        [start("a", 0), start("b", 0)]
+    );
+}
+
+#[test]
+fn an_init_container_that_failed_is_tried_again_unless_the_policy_is_never() {
+    let mut facts = facts();
+    exited(&mut facts, "i", 1);
+    assert_eq!(next(&two_inits(), &facts, ROOM, at(NOW)).actions, [start("i", 1)]);
+    let mut never = two_inits();
+    never.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    assert_eq!(outcome(&never, &facts), Some(Outcome::Failed));
+    assert_eq!(next(&never, &facts, ROOM, at(NOW)).actions, [Action::Finish]);
+}
+
+#[test]
+fn what_comes_after_a_sidecar_waits_until_it_is_up() {
+    let pod = pod(json!({"containers": [{"name": "a"}], "initContainers": [
+        {"name": "s", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 1}}},
+    ]}));
+    let mut facts = facts();
+    running(&mut facts, "s");
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, []);
+    facts.container_mut("s").startup_passed = true;
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, [start("a", 0)]);
+}
+
+#[test]
+fn a_sidecar_that_went_down_comes_back_and_holds_nobody_up() {
+    let (pod, mut facts) = (with_sidecars("Never"), facts());
+    exited(&mut facts, "s", 0);
+    running(&mut facts, "t");
+    assert_eq!(
+        next(&pod, &facts, ROOM, at(NOW)).actions,
+        [start("s", 1), start("a", 0)]
+    );
+}
+
+#[test]
+fn there_is_never_a_start_without_room() {
+    let pod = pod(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
+    let plan = next(&pod, &facts(), Room { free: 1 }, at(NOW));
+    assert_eq!((plan.actions, plan.held), (vec![start("a", 0)], vec!["b".to_owned()]));
+    let plan = next(&pod, &facts(), Room { free: 0 }, at(NOW));
+    assert_eq!((plan.actions, plan.held.len()), (vec![], 2));
+}
+
+#[test]
+fn stops_come_before_hooks_and_starts() {
+    let hook = json!({"postStart": {"exec": {"command": ["x"]}}});
+    let pod = pod(json!({"containers": [{"name": "a", "lifecycle": hook}, {"name": "b"}, {"name": "c"}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    running(&mut facts, "b");
+    facts.container_mut("b").unhealthy = Some(Unhealthy {
+        probe: probe::Kind::Liveness,
+        grace: None,
+    });
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    assert!(
+        matches!(
+            &plan.actions[..],
+            [Action::Stop(_), Action::PostStart { .. }, Action::Start { .. }]
+        ),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn a_restart_waits_for_its_back_off() {
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    exited(&mut facts, "a", 1);
+    assert_eq!(
+        next(&pod, &facts, ROOM, at(NOW)).actions,
+        [start("a", 1)],
+        "the first one at once"
+    );
+    exited(&mut facts, "a", 1);
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    assert_eq!((plan.actions, plan.wake), (vec![], Some(at(NOW + 10))));
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW + 10)).actions, [start("a", 2)]);
+}
+
+#[test]
+fn a_start_that_failed_is_tried_again_when_it_says_so() {
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    facts.container_mut("a").begun(at(NOW));
+    facts
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "denied", at(NOW + 10));
+    let plan = next(&pod, &facts, ROOM, at(NOW + 9));
+    assert_eq!((plan.actions, plan.wake), (vec![], Some(at(NOW + 10))));
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW + 10)).actions, [start("a", 0)]);
+}
+
+#[test]
+fn a_pod_whose_containers_are_done_finishes_by_its_policy() {
+    let of = |policy: &str| pod(json!({"restartPolicy": policy, "containers": [{"name": "a"}, {"name": "b"}]}));
+    let mut facts = facts();
+    exited(&mut facts, "a", 0);
+    assert_eq!(outcome(&of("Never"), &facts), None, "the other has not run");
+    exited(&mut facts, "b", 2);
+    assert_eq!(outcome(&of("Never"), &facts), Some(Outcome::Failed));
+    assert_eq!(outcome(&of("OnFailure"), &facts), None);
+    assert_eq!(outcome(&of("Always"), &facts), None);
+    exited(&mut facts, "b", 0);
+    assert_eq!(outcome(&of("OnFailure"), &facts), Some(Outcome::Succeeded));
+    assert_eq!(next(&of("Never"), &facts, ROOM, at(NOW)).actions, [Action::Finish]);
+}
+
+#[test]
+fn sidecars_end_after_the_main_containers_and_the_last_one_first() {
+    let (pod, mut facts) = (with_sidecars("Never"), facts());
+    running(&mut facts, "s");
+    running(&mut facts, "t");
+    exited(&mut facts, "a", 0);
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    assert_eq!(stopped(&plan), ["t"]);
+    exited(&mut facts, "t", 143);
+    assert_eq!(stopped(&next(&pod, &facts, ROOM, at(NOW))), ["s"]);
+    exited(&mut facts, "s", 143);
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, [Action::Finish]);
+}
+
+#[test]
+fn a_deleted_pod_stops_its_main_containers_first_within_their_grace() {
+    let (pod, mut facts) = (deleted(with_sidecars("Always"), 20), facts());
+    for name in ["s", "t", "a"] {
+        running(&mut facts, name);
+    }
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let ending = plan.ending.clone().unwrap();
+    assert_eq!((ending.why.clone(), ending.deadline), (Why::Deleted, at(NOW + 20)));
+    assert_eq!((stopped(&plan), plan.wake), (vec!["a"], Some(at(NOW + 20))));
+    facts.ending = Some(ending);
+    facts.container_mut("a").told_to_stop(at(NOW + 20));
+    assert_eq!(
+        next(&pod, &facts, ROOM, at(NOW + 5)).actions,
+        [],
+        "it was told once, and that is enough"
+    );
+    assert_eq!(
+        stopped(&next(&pod, &facts, ROOM, at(NOW + 20))),
+        ["t", "s"],
+        "late, nobody waits for anybody"
+    );
+}
+
+#[test]
+fn less_patience_shortens_a_stop_that_is_under_way_and_runs_no_hook_twice() {
+    let container = json!({"name": "a", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}});
+    let (pod, mut facts) = (pod(json!({"containers": [container]})), facts());
+    running(&mut facts, "a");
+    let first = next(&deleted(pod.clone(), 30), &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &first.actions[0] else {
+        panic!("{first:?}")
+    };
+    assert!(stop.pre_stop.is_some());
+    facts.ending = first.ending.clone();
+    facts.container_mut("a").told_to_stop(stop.deadline);
+    let second = next(&deleted(pod.clone(), 5), &facts, ROOM, at(NOW + 10));
+    let Action::Stop(stop) = &second.actions[0] else {
+        panic!("{second:?}")
+    };
+    assert_eq!((stop.deadline, stop.pre_stop.is_some()), (at(NOW + 15), false));
+    facts.ending = second.ending.clone();
+    facts.container_mut("a").told_to_stop(stop.deadline);
+    assert_eq!(next(&deleted(pod, 5), &facts, ROOM, at(NOW + 11)).actions, []);
+}
+
+#[test]
+fn a_start_that_is_under_way_when_the_pod_is_deleted_is_called_off() {
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 30), facts());
+    facts.container_mut("a").begun(at(NOW));
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!((stop.grace, stop.pre_stop.is_none()), (Duration::ZERO, true));
+    facts.container_mut("a").abandoned();
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, [Action::Finish]);
+}
+
+#[test]
+fn a_pod_that_was_active_for_too_long_is_ended() {
+    let (mut pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(60);
+    running(&mut facts, "a");
+    let plan = next(&pod, &facts, ROOM, at(NOW + 59));
+    assert_eq!((plan.actions, plan.wake), (vec![], Some(at(NOW + 60))));
+    let plan = next(&pod, &facts, ROOM, at(NOW + 60));
+    assert_eq!(
+        (plan.ending.clone().unwrap().why, stopped(&plan)),
+        (Why::DeadlineExceeded, vec!["a"])
+    );
+}
+
+#[test]
+fn a_clock_that_went_back_gives_nobody_more_time() {
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 30), facts());
+    running(&mut facts, "a");
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::from_secs(30), at(NOW)));
+    let plan = next(&pod, &facts, ROOM, at(NOW - 3600));
+    assert_eq!(plan.ending.unwrap().deadline, at(NOW - 3570));
+    let mut stuck = self::facts();
+    stuck
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "denied", at(NOW + 10));
+    let plan = next(
+        &self::pod(json!({"containers": [{"name": "a"}]})),
+        &stuck,
+        ROOM,
+        at(NOW - 3600),
+    );
+    assert_eq!(plan.actions, [start("a", 0)]);
+}
+
+#[test]
+fn the_first_cause_of_an_end_stays() {
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    running(&mut facts, "a");
+    facts.ending = Some(Ending::evicted("disk", Duration::from_secs(10), at(NOW)));
+    let plan = next(&deleted(pod, 3), &facts, ROOM, at(NOW));
+    let ending = plan.ending.unwrap();
+    assert_eq!(
+        (matches!(ending.why, Why::Evicted { .. }), ending.deadline),
+        (true, at(NOW + 3))
+    );
+}
+
+#[test]
+fn an_unhealthy_container_is_ended_with_the_grace_of_its_probe() {
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    running(&mut facts, "a");
+    let grace = Some(Duration::from_secs(7));
+    facts.container_mut("a").unhealthy = Some(Unhealthy {
+        probe: probe::Kind::Liveness,
+        grace,
+    });
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(stop.grace, Duration::from_secs(7));
+    assert_eq!(stop.message(), "Container a failed liveness probe, will be restarted");
+}
+
+#[test]
+fn the_hook_after_a_start_runs_once_and_its_failure_ends_the_container() {
+    let hook: Value = json!({"postStart": {"exec": {"command": ["x"]}}});
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a", "lifecycle": hook}]})), facts());
+    running(&mut facts, "a");
+    assert!(matches!(
+        &next(&pod, &facts, ROOM, at(NOW)).actions[..],
+        [Action::PostStart { .. }]
+    ));
+    facts.container_mut("a").post_start = Hook::Running;
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW)).actions, []);
+    assert!(!is_started(
+        &pod.spec.as_ref().unwrap().containers[0],
+        facts.container("a")
+    ));
+    facts.container_mut("a").post_start = Hook::Failed("no".to_owned());
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(stop.message(), "FailedPostStartHook");
+}
+
+#[test]
+fn a_hook_that_took_too_long_leaves_the_container_two_seconds() {
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 30), facts());
+    running(&mut facts, "a");
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(stop.after_hook(Duration::from_secs(10)), Duration::from_secs(20));
+    assert_eq!(stop.after_hook(Duration::from_mins(1)), LEAST_GRACE);
+}

@@ -1,0 +1,2 @@
+mod asked;
+mod counted;

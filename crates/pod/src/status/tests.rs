@@ -1,0 +1,475 @@
+use super::*;
+use crate::facts::{Ending, Exit, reasons};
+use crate::testing::{at, pod};
+use k8s_openapi::api::core::v1::{ContainerState, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+use std::time::Duration;
+
+const NOW: i64 = 1_000_000;
+
+fn facts() -> PodFacts {
+    PodFacts {
+        prepared: true,
+        started: Some(at(NOW)),
+        host_ips: vec!["10.0.0.1".parse().unwrap()],
+        ..PodFacts::default()
+    }
+}
+
+fn running(facts: &mut PodFacts, name: &str) {
+    let known = facts.container_mut(name);
+    known.begun(at(NOW));
+    known.running(format!("tart://{name}"), at(NOW));
+}
+
+fn exited(facts: &mut PodFacts, name: &str, code: i32) {
+    running(facts, name);
+    facts.container_mut(name).exited(Exit::with_code(code, at(NOW + 1)));
+}
+
+fn phase(status: &PodStatus) -> &str {
+    status.phase.as_deref().unwrap_or_default()
+}
+
+fn condition<'a>(status: &'a PodStatus, kind: &str) -> &'a PodCondition {
+    let mut all = status.conditions.iter().flatten();
+    all.find(|condition| condition.type_ == kind)
+        .unwrap_or_else(|| panic!("no {kind}"))
+}
+
+/// Status, reason and message of a condition.
+fn told<'a>(status: &'a PodStatus, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let condition = condition(status, kind);
+    let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+    (&condition.status, text(&condition.reason), text(&condition.message))
+}
+
+fn state<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerState {
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    let found = all
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|status| status.name == name)
+        .expect("a status");
+    found.state.as_ref().expect("a state")
+}
+
+fn waiting<'a>(status: &'a PodStatus, name: &str) -> (&'a str, &'a str) {
+    let waiting = state(status, name).waiting.as_ref().expect("it waits");
+    let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+    (text(&waiting.reason), text(&waiting.message))
+}
+
+fn one() -> Pod {
+    pod(json!({"containers": [{"name": "a"}]}))
+}
+
+fn with_policy(policy: &str) -> Pod {
+    pod(json!({"restartPolicy": policy, "containers": [{"name": "a"}]}))
+}
+
+#[test]
+fn a_pod_goes_the_way_a_stock_kubelet_writes_it() {
+    let (mut pod, mut facts) = (one(), facts());
+    facts.prepared = false;
+    let first = status(&pod, &facts, at(NOW));
+    assert_eq!((phase(&first), waiting(&first, "a").0), ("Pending", reasons::CREATING));
+    let kinds: Vec<_> = first
+        .conditions
+        .iter()
+        .flatten()
+        .map(|condition| condition.type_.as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+            "PodScheduled"
+        ]
+    );
+    assert_eq!(told(&first, "PodReadyToStartContainers").0, "False");
+    assert_eq!(told(&first, "Initialized").0, "True");
+    let unready = ("False", "ContainersNotReady", "containers with unready status: [a]");
+    assert_eq!(
+        (told(&first, "Ready"), told(&first, "ContainersReady")),
+        (unready, unready)
+    );
+    assert_eq!(
+        (first.host_ip.as_deref(), first.observed_generation),
+        (Some("10.0.0.1"), Some(1))
+    );
+    assert_eq!(first.start_time, Some(Time(at(NOW))));
+
+    pod.status = Some(first);
+    facts.prepared = true;
+    facts.pod_ips = vec!["192.168.64.2".parse().unwrap()];
+    running(&mut facts, "a");
+    let second = status(&pod, &facts, at(NOW + 30));
+    assert_eq!(
+        (phase(&second), second.pod_ip.as_deref()),
+        ("Running", Some("192.168.64.2"))
+    );
+    assert_eq!(
+        [told(&second, "Ready").0, told(&second, "PodReadyToStartContainers").0],
+        ["True", "True"]
+    );
+    assert_eq!(
+        condition(&second, "Ready").last_transition_time,
+        Some(Time(at(NOW + 30)))
+    );
+    assert_eq!(
+        condition(&second, "PodScheduled").last_transition_time,
+        Some(Time(at(NOW))),
+        "unchanged, so is its time"
+    );
+    let container = &second.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(
+        (container.ready, container.started, container.container_id.as_deref()),
+        (true, Some(true), Some("tart://a"))
+    );
+}
+
+#[test]
+fn a_pod_that_is_done_is_complete_and_no_longer_ready() {
+    let (pod, mut facts) = (with_policy("Never"), facts());
+    exited(&mut facts, "a", 0);
+    let done = status(&pod, &facts, at(NOW + 1));
+    assert_eq!(phase(&done), "Succeeded");
+    assert_eq!(told(&done, "Initialized"), ("True", "PodCompleted", ""));
+    assert_eq!(told(&done, "Ready"), ("False", "PodCompleted", ""));
+    assert_eq!(told(&done, "PodReadyToStartContainers").0, "False");
+    let terminated = state(&done, "a").terminated.as_ref().unwrap();
+    assert_eq!(
+        (terminated.exit_code, terminated.reason.as_deref()),
+        (0, Some("Completed"))
+    );
+    assert_eq!(
+        (&terminated.started_at, &terminated.finished_at),
+        (&Some(Time(at(NOW))), &Some(Time(at(NOW + 1))))
+    );
+    exited(&mut facts, "a", 7);
+    let failed = status(&pod, &facts, at(NOW + 1));
+    assert_eq!((phase(&failed), told(&failed, "Ready").1), ("Failed", "PodFailed"));
+    assert_eq!(
+        state(&failed, "a").terminated.as_ref().unwrap().reason.as_deref(),
+        Some("Error")
+    );
+}
+
+#[test]
+fn a_container_that_waits_for_its_restart_says_so_and_the_pod_runs() {
+    let (pod, mut facts) = (one(), facts());
+    exited(&mut facts, "a", 1);
+    let first = status(&pod, &facts, at(NOW + 1));
+    assert!(
+        state(&first, "a").terminated.is_some(),
+        "the first restart does not wait"
+    );
+    assert_eq!(phase(&first), "Running");
+    exited(&mut facts, "a", 1);
+    let second = status(&pod, &facts, at(NOW + 2));
+    let message = "back-off 10s restarting failed container=a pod=job_ci(0b5d7f3c)";
+    assert_eq!(
+        (phase(&second), waiting(&second, "a")),
+        ("Running", (reasons::CRASH_LOOP, message))
+    );
+    let container = &second.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(container.restart_count, 1);
+    assert_eq!(
+        container
+            .last_state
+            .as_ref()
+            .unwrap()
+            .terminated
+            .as_ref()
+            .unwrap()
+            .exit_code,
+        1
+    );
+}
+
+#[test]
+fn a_restart_that_is_under_way_shows_the_end_before_it() {
+    let (pod, mut facts) = (one(), facts());
+    exited(&mut facts, "a", 1);
+    facts.container_mut("a").begun(at(NOW + 2));
+    let now = status(&pod, &facts, at(NOW + 2));
+    assert_eq!((phase(&now), waiting(&now, "a").0), ("Running", reasons::CREATING));
+    let container = &now.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(
+        container
+            .last_state
+            .as_ref()
+            .unwrap()
+            .terminated
+            .as_ref()
+            .unwrap()
+            .exit_code,
+        1
+    );
+}
+
+#[test]
+fn what_a_container_waits_for_is_said_in_words() {
+    let (pod, mut facts) = (one(), facts());
+    facts.container_mut("a").note = Some("waiting for a free VM; two run".to_owned());
+    assert_eq!(
+        waiting(&status(&pod, &facts, at(NOW)), "a"),
+        (reasons::CREATING, "waiting for a free VM; two run")
+    );
+    facts
+        .container_mut("a")
+        .stuck(reasons::PULL_BACK_OFF, "Back-off pulling image", at(NOW + 10));
+    assert_eq!(
+        waiting(&status(&pod, &facts, at(NOW)), "a"),
+        (reasons::PULL_BACK_OFF, "Back-off pulling image")
+    );
+}
+
+#[test]
+fn init_containers_are_told_until_they_are_done() {
+    let pod = pod(
+        json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]}),
+    );
+    let mut facts = facts();
+    running(&mut facts, "i");
+    let first = status(&pod, &facts, at(NOW));
+    assert_eq!(
+        (phase(&first), waiting(&first, "a").0),
+        ("Pending", reasons::INITIALIZING)
+    );
+    assert_eq!(
+        told(&first, "Initialized"),
+        (
+            "False",
+            "ContainersNotInitialized",
+            "containers with incomplete status: [i j]"
+        )
+    );
+    exited(&mut facts, "i", 0);
+    exited(&mut facts, "j", 0);
+    running(&mut facts, "a");
+    assert_eq!(told(&status(&pod, &facts, at(NOW)), "Initialized").0, "True");
+    let mut failed = self::facts();
+    exited(&mut failed, "i", 3);
+    assert_eq!(phase(&status(&pod, &failed, at(NOW))), "Failed");
+}
+
+#[test]
+fn a_sidecar_counts_for_readiness_and_its_end_for_nothing() {
+    let pod = pod(json!({"restartPolicy": "Never", "containers": [{"name": "a"}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}]}));
+    let mut facts = facts();
+    running(&mut facts, "s");
+    running(&mut facts, "a");
+    assert_eq!(told(&status(&pod, &facts, at(NOW)), "Ready").0, "True");
+    exited(&mut facts, "a", 0);
+    assert_eq!(
+        phase(&status(&pod, &facts, at(NOW))),
+        "Running",
+        "the sidecar still runs"
+    );
+    exited(&mut facts, "s", 143);
+    assert_eq!(phase(&status(&pod, &facts, at(NOW))), "Succeeded");
+}
+
+#[test]
+fn probes_decide_about_started_and_ready() {
+    let probe = json!({"tcpSocket": {"port": 1}});
+    let pod = pod(json!({"containers": [{"name": "a", "startupProbe": probe, "readinessProbe": probe}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    let of = |facts: &PodFacts| {
+        let status = status(&pod, facts, at(NOW));
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        (container.started, container.ready)
+    };
+    assert_eq!(of(&facts), (Some(false), false));
+    facts.container_mut("a").startup_passed = true;
+    assert_eq!(of(&facts), (Some(true), false));
+    facts.container_mut("a").readiness_passed = true;
+    assert_eq!(of(&facts), (Some(true), true));
+}
+
+#[test]
+fn readiness_gates_of_others_hold_a_pod_back() {
+    let mut pod = pod(json!({"containers": [{"name": "a"}], "readinessGates": [{"conditionType": "lb"}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    let closed = status(&pod, &facts, at(NOW));
+    let message = "corresponding condition of pod readiness gate \"lb\" does not exist.";
+    assert_eq!(told(&closed, "Ready"), ("False", "ReadinessGatesNotReady", message));
+    pod.status = serde_json::from_value(json!({"conditions": [{"type": "lb", "status": "False"}]})).unwrap();
+    let message = "the status of pod readiness gate \"lb\" is not \"True\", but False";
+    assert_eq!(told(&status(&pod, &facts, at(NOW)), "Ready").2, message);
+    pod.status = serde_json::from_value(json!({"conditions": [{"type": "lb", "status": "True"}]})).unwrap();
+    let open = status(&pod, &facts, at(NOW));
+    assert_eq!((told(&open, "Ready").0, told(&open, "lb").0), ("True", "True"));
+}
+
+#[test]
+fn a_pod_is_failed_only_when_nothing_of_it_runs_any_more() {
+    let (pod, mut facts) = (one(), facts());
+    running(&mut facts, "a");
+    facts.ending = Some(Ending::evicted(
+        "The node was low on resource: ephemeral-storage. ",
+        Duration::from_secs(1),
+        at(NOW),
+    ));
+    let first = status(&pod, &facts, at(NOW));
+    assert_eq!((phase(&first), first.reason.as_deref()), ("Running", None));
+    assert_eq!(told(&first, "DisruptionTarget").1, "TerminationByKubelet");
+    facts.container_mut("a").exited(Exit::with_code(0, at(NOW + 1)));
+    let second = status(&pod, &facts, at(NOW + 1));
+    assert_eq!((phase(&second), second.reason.as_deref()), ("Failed", Some("Evicted")));
+    assert!(second.message.unwrap().starts_with("The node was low on resource"));
+}
+
+#[test]
+fn every_end_from_outside_has_its_reason() {
+    let reason = |why: Why| {
+        let mut facts = facts();
+        facts.ending = Some(Ending::new(why, Duration::ZERO, at(NOW)));
+        let status = status(&one(), &facts, at(NOW));
+        (
+            phase(&status).to_owned(),
+            status.reason.unwrap_or_default(),
+            status.message.unwrap_or_default(),
+        )
+    };
+    let (phase, word, message) = reason(Why::DeadlineExceeded);
+    assert_eq!((phase.as_str(), word.as_str()), ("Failed", "DeadlineExceeded"));
+    assert_eq!(message, "Pod was active on the node longer than the specified deadline");
+    assert_eq!(reason(Why::NodeShutdown).1, "Terminated");
+    assert_eq!(reason(Why::Preempted { message: "m".into() }).1, "Preempting");
+    assert_eq!(
+        reason(Why::Deleted),
+        ("Failed".to_owned(), String::new(), String::new())
+    );
+}
+
+#[test]
+fn a_deleted_pod_ends_as_its_containers_did() {
+    let (pod, mut facts) = (one(), facts());
+    running(&mut facts, "a");
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::from_secs(30), at(NOW)));
+    assert_eq!(
+        told(&status(&pod, &facts, at(NOW)), "Ready").0,
+        "True",
+        "it is ready until it is not"
+    );
+    facts.container_mut("a").exited(Exit::with_code(0, at(NOW)));
+    assert_eq!(phase(&status(&pod, &facts, at(NOW))), "Succeeded");
+    exited(&mut facts, "a", 143);
+    assert_eq!(phase(&status(&pod, &facts, at(NOW))), "Failed");
+}
+
+#[test]
+fn a_container_that_was_called_off_ends_as_unknown_beside_one_that_ran() {
+    let pod = pod(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
+    let mut facts = facts();
+    exited(&mut facts, "a", 0);
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::ZERO, at(NOW)));
+    let last = status(&pod, &facts, at(NOW));
+    let terminated = state(&last, "b").terminated.as_ref().unwrap();
+    assert_eq!(
+        (terminated.exit_code, terminated.reason.as_deref()),
+        (137, Some("ContainerStatusUnknown"))
+    );
+    assert_eq!(phase(&last), "Failed");
+}
+
+#[test]
+fn a_pod_that_was_ended_before_its_first_container_ran_says_so() {
+    let mut facts = facts();
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::ZERO, at(NOW)));
+    let last = status(&one(), &facts, at(NOW));
+    assert_eq!(
+        (phase(&last), state(&last, "a").terminated.as_ref().unwrap().exit_code),
+        ("Failed", 137)
+    );
+    let pod = pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]}));
+    let last = status(&pod, &facts, at(NOW));
+    assert!(state(&last, "i").terminated.is_some(), "its turn had come");
+    assert_eq!(
+        [waiting(&last, "j").0, waiting(&last, "a").0],
+        [reasons::INITIALIZING; 2]
+    );
+}
+
+#[test]
+fn a_vm_that_runs_keeps_its_size_and_says_so() {
+    let of = |cpu: &str| pod(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    let mut pod = of("2");
+    let first = status(&pod, &facts, at(NOW));
+    pod = Pod {
+        status: Some(first),
+        ..of("4")
+    };
+    let second = status(&pod, &facts, at(NOW));
+    let given = second.container_statuses.as_ref().unwrap()[0]
+        .allocated_resources
+        .clone()
+        .unwrap();
+    assert_eq!(given["cpu"].0, "2");
+    assert_eq!(told(&second, "PodResizePending").1, "Infeasible");
+    pod.status = Some(second);
+    exited(&mut facts, "a", 1);
+    facts.container_mut("a").begun(at(NOW));
+    let third = status(&pod, &facts, at(NOW));
+    let given = third.container_statuses.as_ref().unwrap()[0]
+        .allocated_resources
+        .clone()
+        .unwrap();
+    assert_eq!(given["cpu"].0, "4", "the next VM has the new size");
+    assert!(
+        third
+            .conditions
+            .iter()
+            .flatten()
+            .all(|condition| condition.type_ != "PodResizePending")
+    );
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_known_any_more_does_not_go_back() {
+    let mut pod = one();
+    pod.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+    assert_eq!(phase(&status(&pod, &facts(), at(NOW))), "Running");
+}
+
+#[test]
+fn what_was_published_as_over_stays_so() {
+    let (mut pod, mut facts) = (one(), facts());
+    pod.status = serde_json::from_value(json!({"phase": "Failed", "reason": "Evicted", "message": "m"})).unwrap();
+    running(&mut facts, "a");
+    let status = status(&pod, &facts, at(NOW));
+    assert_eq!(
+        (phase(&status), status.reason.as_deref(), status.message.as_deref()),
+        ("Failed", Some("Evicted"), Some("m"))
+    );
+}
+
+#[test]
+fn a_container_that_was_added_to_look_inside_is_told_why_it_does_not_come() {
+    let pod = pod(json!({"containers": [{"name": "a"}], "ephemeralContainers": [{"name": "debug", "image": "x"}]}));
+    let status = status(&pod, &facts(), at(NOW));
+    let added = &status.ephemeral_container_statuses.unwrap()[0];
+    let message = added
+        .state
+        .as_ref()
+        .unwrap()
+        .waiting
+        .as_ref()
+        .unwrap()
+        .message
+        .as_deref();
+    assert!(message.unwrap().contains("kubectl exec"));
+}

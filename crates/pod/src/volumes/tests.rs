@@ -1,0 +1,387 @@
+use super::*;
+use crate::env::{Environment, environment};
+use crate::facts::Why;
+use crate::objects::{Context, Objects, Token, TokenKey};
+use crate::testing::{at, pod, pod_of};
+use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
+use russet_telemetry::Secret;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+fn objects() -> Objects {
+    let mut objects = Objects::default();
+    let config = json!({"data": {"a": "1", "b": "2"}, "binaryData": {"raw": "/w=="}});
+    objects
+        .config_maps
+        .insert("config".to_owned(), serde_json::from_value(config).unwrap());
+    let secret = json!({"data": {"key": "c2VjcmV0"}});
+    objects
+        .secrets
+        .insert("secret".to_owned(), serde_json::from_value(secret).unwrap());
+    let key = TokenKey {
+        audience: "tuist-runners-dispatch".to_owned(),
+        seconds: 3600,
+    };
+    objects.tokens.insert(
+        key,
+        Token {
+            value: Secret::from("t0ken"),
+            expires: at(9_999_999),
+        },
+    );
+    objects
+}
+
+fn rendered_in(pod: &Pod, volume: Value) -> Result<Rendered, Error> {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let allocatable = BTreeMap::new();
+    let context = Context {
+        pod,
+        host_ips: &[],
+        pod_ips: &[],
+        allocatable: &allocatable,
+    };
+    render(&context, &serde_json::from_value(volume).unwrap(), &objects())
+}
+
+fn rendered(volume: Value) -> Result<Rendered, Error> {
+    rendered_in(
+        &pod(json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]})),
+        volume,
+    )
+}
+
+/// Path, contents and mode of every file.
+fn files(volume: Value) -> Vec<(String, String, u32)> {
+    let Rendered::Files(tree) = rendered(volume).unwrap() else {
+        panic!("no files")
+    };
+    let file = |(path, file): (&str, &File)| {
+        (
+            path.to_owned(),
+            String::from_utf8_lossy(&file.contents).into_owned(),
+            file.mode,
+        )
+    };
+    tree.iter().map(file).collect()
+}
+
+fn tree(entries: &[(&str, &str, u32)]) -> Tree {
+    let mut tree = Tree::default();
+    for (path, contents, mode) in entries {
+        let contents = Bytes::copy_from_slice(contents.as_bytes());
+        tree.insert((*path).to_owned(), File { contents, mode: *mode });
+    }
+    tree
+}
+
+fn file(path: &str, contents: &str, mode: u32) -> (String, String, u32) {
+    (path.to_owned(), contents.to_owned(), mode)
+}
+
+#[test]
+fn every_key_of_an_object_is_a_file() {
+    let all = files(json!({"configMap": {"name": "config"}}));
+    assert_eq!(
+        all,
+        [
+            file("a", "1", 0o644),
+            file("b", "2", 0o644),
+            file("raw", "\u{fffd}", 0o644)
+        ]
+    );
+    let secret = files(json!({"secret": {"secretName": "secret", "defaultMode": 0o400}}));
+    assert_eq!(secret, [file("key", "secret", 0o400)]);
+}
+
+#[test]
+fn items_choose_keys_paths_and_modes() {
+    let items = json!([{"key": "a", "path": "deep/er/x"}, {"key": "b", "path": "y", "mode": 0o600}]);
+    let all = files(json!({"configMap": {"name": "config", "items": items, "defaultMode": 0o440}}));
+    assert_eq!(all, [file("deep/er/x", "1", 0o440), file("y", "2", 0o600)]);
+}
+
+#[test]
+fn what_is_missing_is_told_in_the_words_of_a_kubelet() {
+    let said = |volume| rendered(volume).unwrap_err().to_string();
+    assert_eq!(said(json!({"configMap": {"name": "no"}})), "configmap \"no\" not found");
+    assert_eq!(said(json!({"secret": {"secretName": "no"}})), "secret \"no\" not found");
+    let items = json!([{"key": "no", "path": "x"}]);
+    assert_eq!(
+        said(json!({"configMap": {"name": "config", "items": items}})),
+        "references non-existent config key: no"
+    );
+    assert_eq!(
+        said(json!({"secret": {"secretName": "secret", "items": items}})),
+        "references non-existent secret key: no"
+    );
+    let token = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}});
+    assert_eq!(said(token), "the token for audience \"\" has not been issued yet");
+}
+
+#[test]
+fn what_is_optional_and_missing_is_an_empty_volume() {
+    assert_eq!(files(json!({"configMap": {"name": "no", "optional": true}})), []);
+    let items = json!([{"key": "no", "path": "x"}, {"key": "key", "path": "y"}]);
+    let secret = files(json!({"secret": {"secretName": "secret", "items": items, "optional": true}}));
+    assert_eq!(secret, [file("y", "secret", 0o644)]);
+}
+
+#[test]
+fn a_path_cannot_lead_out_of_its_volume() {
+    for path in ["../x", "/etc/passwd", "a/../../x", "..data", "", "."] {
+        let items = json!([{"key": "a", "path": path}]);
+        let refused = rendered(json!({"configMap": {"name": "config", "items": items}}));
+        assert_eq!(refused, Err(Error::Path(path.to_owned())));
+    }
+}
+
+#[test]
+fn a_projected_volume_has_all_its_sources() {
+    let all = files(json!({"projected": {"defaultMode": 0o640, "sources": [
+        {"configMap": {"name": "config", "items": [{"key": "a", "path": "ca.crt"}]}},
+        {"secret": {"name": "secret"}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}},
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "cpu", "mode": 0o444, "resourceFieldRef": {"containerName": "a", "resource": "limits.cpu"}},
+        ]}},
+        {"serviceAccountToken": {"path": "token", "audience": "tuist-runners-dispatch"}},
+    ]}}));
+    let expected = [
+        file("ca.crt", "1", 0o640),
+        file("cpu", "2", 0o444),
+        file("key", "secret", 0o640),
+        file("labels", "app=\"x\"", 0o640),
+        file("namespace", "ci", 0o640),
+        file("token", "t0ken", 0o640),
+    ];
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn a_token_is_for_its_user_alone_where_the_pod_names_one() {
+    let pod = pod(json!({"containers": [], "securityContext": {"fsGroup": 20}}));
+    let source = json!({"serviceAccountToken": {"path": "token", "audience": "tuist-runners-dispatch"}});
+    let Rendered::Files(tree) = rendered_in(&pod, json!({"projected": {"sources": [source]}})).unwrap() else {
+        panic!()
+    };
+    assert_eq!(tree.get("token").unwrap().mode, 0o600);
+}
+
+#[test]
+fn an_empty_dir_has_its_limit() {
+    assert_eq!(
+        rendered(json!({"emptyDir": {"sizeLimit": "1Ki"}})),
+        Ok(Rendered::Empty { limit: Some(1024) })
+    );
+    assert_eq!(rendered(json!({"emptyDir": {}})), Ok(Rendered::Empty { limit: None }));
+    assert_eq!(rendered(json!({"hostPath": {"path": "/"}})), Err(Error::Unsupported));
+}
+
+#[test]
+fn a_sub_path_is_a_file_or_a_folder() {
+    let tree = tree(&[("a/x", "1", 0o644), ("a/y", "2", 0o644), ("b", "3", 0o600)]);
+    assert_eq!(
+        tree.sub("a").unwrap().iter().map(|(path, _)| path).collect::<Vec<_>>(),
+        ["x", "y"]
+    );
+    assert_eq!(tree.sub("b").unwrap().get("").unwrap().mode, 0o600);
+    assert_eq!(tree.sub("c"), None);
+}
+
+#[test]
+fn contents_are_never_printed() {
+    let text = format!("{:?}", tree(&[("a", "canary", 0o600)]));
+    assert!(text.contains("6 bytes, 600") && !text.contains("canary"), "{text}");
+}
+
+fn read(folder: &Path, path: &str) -> String {
+    fs::read_to_string(folder.join(path)).unwrap()
+}
+
+fn listing(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_folder_holds_exactly_the_files_and_is_changed_as_a_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("pod/v");
+    let folder = Folder::open(&path).unwrap();
+    let first = tree(&[("a", "1", 0o644), ("deep/x", "2", 0o400), ("gone", "3", 0o644)]);
+    assert_eq!(folder.write(&first, at(100)).unwrap(), Change::Written);
+    assert_eq!(
+        (read(&path, "a"), read(&path, "deep/x")),
+        ("1".to_owned(), "2".to_owned())
+    );
+    assert_eq!(listing(&path), ["..100.0", "..data", "a", "deep", "gone"]);
+    assert_eq!(folder.write(&first, at(200)).unwrap(), Change::None);
+    assert_eq!(listing(&path), ["..100.0", "..data", "a", "deep", "gone"]);
+
+    let old = fs::File::open(path.join("a")).unwrap();
+    let second = tree(&[("a", "changed", 0o644), ("deep/x", "2", 0o400), ("new", "4", 0o644)]);
+    assert_eq!(folder.write(&second, at(300)).unwrap(), Change::Written);
+    assert_eq!(listing(&path), ["..300.0", "..data", "a", "deep", "new"]);
+    assert_eq!(read(&path, "a"), "changed");
+    assert_eq!(
+        std::io::read_to_string(old).unwrap(),
+        "1",
+        "whoever reads the old file reads it to its end"
+    );
+    folder.remove().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_the_mode_is_a_change_too() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::open(place.path().join("pod/v")).unwrap();
+    folder.write(&tree(&[("a", "1", 0o644)]), at(1)).unwrap();
+    assert_eq!(
+        folder.write(&tree(&[("a", "1", 0o600)]), at(1)).unwrap(),
+        Change::Written
+    );
+    let mode = fs::metadata(place.path().join("pod/v/a")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn no_other_user_of_the_host_reaches_a_volume() {
+    let place = tempfile::tempdir().unwrap();
+    let above = place.path().join("pod");
+    fs::create_dir(&above).unwrap();
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+    Folder::open(above.join("v")).unwrap();
+    make_empty_dir(&above.join("e")).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&above), mode(&above.join("e"))), (0o700, 0o777));
+}
+
+/// An agent that was killed between any two steps leaves the old files or the new ones, and its rest is cleared away.
+#[test]
+fn what_a_killed_agent_left_is_cleared_away() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("pod/v");
+    let folder = Folder::open(&path).unwrap();
+    folder.write(&tree(&[("a", "1", 0o644)]), at(100)).unwrap();
+    fs::create_dir(path.join("..200.0")).unwrap();
+    fs::write(path.join("..200.0/a"), "half").unwrap();
+    std::os::unix::fs::symlink("..200.0", path.join("..data_tmp")).unwrap();
+    std::os::unix::fs::symlink("..data/stale", path.join("stale")).unwrap();
+    assert_eq!(read(&path, "a"), "1");
+    let folder = Folder::open(&path).unwrap();
+    assert_eq!(
+        folder.write(&tree(&[("a", "2", 0o644)]), at(200)).unwrap(),
+        Change::Written
+    );
+    assert_eq!(read(&path, "a"), "2");
+    assert_eq!(listing(&path), ["..200.1", "..data", "a"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever was there before, a folder shows the files of the last write and no others.
+    #[test]
+    fn a_folder_shows_what_was_written_last(
+        writes in prop::collection::vec(
+            prop::collection::btree_map("[abc]", ("[a-z]{0,3}", prop_oneof![Just(0o600_u32), Just(0o644)], any::<bool>()), 0..4),
+            1..5,
+        ),
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pod/v");
+        let folder = Folder::open(&path).unwrap();
+        for (second, files) in (0..).zip(&writes) {
+            // The same name is a file in one write and a folder in the next.
+            let named: Vec<_> = files
+                .iter()
+                .map(|(name, (text, mode, deep))| (if *deep { format!("{name}/x") } else { name.clone() }, text, *mode))
+                .collect();
+            let entries: Vec<_> = named.iter().map(|(name, text, mode)| (name.as_str(), text.as_str(), *mode)).collect();
+            folder.write(&tree(&entries), at(second)).unwrap();
+            for (name, text, mode) in &entries {
+                prop_assert_eq!(&read(&path, name), text);
+                let found = fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+                prop_assert_eq!(found, *mode);
+            }
+            let names: Vec<_> = listing(&path).into_iter().filter(|name| !name.starts_with("..")).collect();
+            prop_assert_eq!(names, files.keys().cloned().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn an_empty_tree_is_an_empty_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("pod/v");
+    let folder = Folder::open(&path).unwrap();
+    folder.write(&tree(&[("a", "1", 0o644)]), at(1)).unwrap();
+    folder.write(&Tree::default(), at(2)).unwrap();
+    assert_eq!(listing(&path), ["..2.0", "..data"]);
+}
+
+#[test]
+fn a_volume_that_grew_too_large_ends_its_pod() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("d")).unwrap();
+    fs::write(place.path().join("d/x"), vec![1_u8; 100_000]).unwrap();
+    let used = usage(place.path());
+    assert!(used >= 100_000, "{used}");
+    assert_eq!(over_limit("cache", used, used, "1Gi", at(1)), None);
+    let ending = over_limit("cache", used, used - 1, "1Gi", at(1)).unwrap();
+    let message = "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Gi\". ".to_owned();
+    assert_eq!(ending.why, Why::Evicted { message });
+    assert_eq!(usage(&place.path().join("gone")), 0);
+}
+
+fn mounted(mount: Value) -> Result<Vec<Mount>, BadMount> {
+    let (mut pod, container) =
+        pod_of(json!({"name": "a", "volumeMounts": Value::Array(vec![mount]), "env": [{"name": "N", "value": "sub"}]}));
+    pod.spec.as_mut().unwrap().volumes = serde_json::from_value(json!([
+        {"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {"name": "config"}},
+    ]))
+    .unwrap();
+    let allocatable = BTreeMap::new();
+    let context = Context {
+        pod: &pod,
+        host_ips: &[],
+        pod_ips: &[],
+        allocatable: &allocatable,
+    };
+    let env: Environment = environment(&context, &container, &Objects::default()).unwrap();
+    mounts(&pod, &container, &env)
+}
+
+#[test]
+fn files_of_kubernetes_are_read_only_whatever_the_mount_says() {
+    let read_only = |mount| mounted(mount).unwrap()[0].read_only;
+    assert!(read_only(json!({"name": "c", "mountPath": "/c"})));
+    assert!(!read_only(json!({"name": "e", "mountPath": "/e"})));
+    assert!(read_only(json!({"name": "e", "mountPath": "/e", "readOnly": true})));
+}
+
+#[test]
+fn a_sub_path_is_filled_in_and_stays_inside() {
+    let sub = |mount| mounted(mount).map(|mounts| mounts[0].sub_path.clone());
+    let expr = |path: &str| json!({"name": "e", "mountPath": "/e", "subPathExpr": path});
+    assert_eq!(sub(expr("x/$(N)")), Ok(Some("x/sub".to_owned())));
+    assert_eq!(sub(expr("$(NO)")), Err(BadMount::Unset("$(NO)".to_owned())));
+    let out = json!({"name": "e", "mountPath": "/e", "subPath": "../x"});
+    assert_eq!(sub(out), Err(BadMount::SubPath("../x".to_owned())));
+    let missing = mounted(json!({"name": "no", "mountPath": "/e"}))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(missing, "cannot find volume \"no\" to mount into container \"a\"");
+}
