@@ -1,8 +1,8 @@
 //! Nodes without a providerID, which Cluster API never bound to their Machines.
 //!
-//! Taken out to see it fail: the agent did not fill a `providerID` that was empty. The story ended with "waited for the Node to get the
-//! providerID of its machine". Without the check of whose Node it is, the agent went on as the other machine, and the story ended with
-//! "waited for the agent to say that the Node is another machine's".
+//! Taken out to see it fail: the agent did not fill a `providerID` that was empty. The story ended with "waited 90s for the Node to get the
+//! providerID of its machine". Without the look at whose Node it is, the agent joined as the other machine, and the story ended with
+//! "waited 90s for the agent to say that the Node is another machine's".
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
