@@ -1,7 +1,8 @@
 //! A process that is killed soon after each start has a fresh pid whenever somebody looks.
 //!
-//! Taken out to see it fail: `job_settles` of the prelude took the first new pid without looking at it a second time. The story ended
-//! with "the roll was taken for done".
+//! Taken out to see it fail: `job_settles` of the prelude took the first new pid without comparing it with a second one. The roll went
+//! on to the look that ends every step, which found no process, and the story ended with "another failure: it was changed, and is still
+//! not as it should be".
 
 use std::time::Duration;
 

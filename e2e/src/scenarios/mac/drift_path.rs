@@ -1,7 +1,7 @@
 //! A drift path that was a second list of steps, and one of them was missing in it.
 //!
-//! Taken out to see it fail: an update of the provider left the step `node-exporter` out of the plan. The story ended with "waited for
-//! the new node_exporter on the Mac".
+//! Taken out to see it fail: an update by the provider left the step `node-exporter` out of the plan. The new hash was recorded, and the
+//! story ended with "waited 90s for the new node_exporter on the Mac".
 
 use std::collections::BTreeMap;
 

@@ -18,6 +18,10 @@ use crate::wait::{self, Look, PATIENCE};
 const COMMAND: Duration = PATIENCE.saturating_mul(2);
 
 /// Its errors are none of the standard library's.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what `map_err` calls gets the error itself"
+)]
 fn bad_key(error: ssh_key::Error) -> Error {
     anyhow!("failed to make a key for SSH: {error}")
 }

@@ -1,7 +1,7 @@
 //! A Packer that was upgraded has another code signature, and macOS takes its access to the local network back.
 //!
 //! Taken out to see it fail: the step `github-runner` did not pin Packer. The story ended with "brew upgraded it all the same". Without
-//! the comparison of signatures it ended with "waited for the machine to say so".
+//! the comparison of signatures it ended with "waited 90s for the machine to say so".
 
 use std::collections::BTreeMap;
 

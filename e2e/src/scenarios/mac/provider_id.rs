@@ -1,8 +1,8 @@
 //! Nodes without a providerID, which Cluster API never bound to their Machines.
 //!
-//! Taken out to see it fail: the agent did not fill a `providerID` that was empty. The story ended with "waited for the Node to get the
-//! providerID of its machine". Without the check of whose Node it is, the agent went on as the other machine, and the story ended with
-//! "waited for the agent to say that the Node is another machine's".
+//! Taken out to see it fail: the agent did not fill a `providerID` that was empty. The story ended with "waited 90s for the Node to get the
+//! providerID of its machine". Without the look at whose Node it is, the agent joined as the other machine, and the story ended with
+//! "waited 90s for the agent to say that the Node is another machine's".
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
@@ -10,6 +10,7 @@ use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
+use russet_api::ScalewayAppleSiliconMachine;
 use serde_json::{Value, json};
 
 use super::Mini;
@@ -54,7 +55,9 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
             std::fs::create_dir_all(folder)?;
         }
         std::fs::copy(agent()?, &beside)?;
-        let mac = set_up(&yard, json!({})).await?;
+        set_up(&yard, json!({})).await?;
+        let has_one = |mac: &ScalewayAppleSiliconMachine| mac.spec.provider_id.is_some();
+        let mac = yard.mac_until("the machine to have a providerID", has_one).await?;
         let place = Place {
             yard: &yard,
             name: mac.name_any(),

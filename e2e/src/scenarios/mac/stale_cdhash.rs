@@ -1,7 +1,7 @@
 //! A binary that was written over while it ran, and was killed from then on.
 //!
-//! Taken out to see it fail: `program_put` of the prelude wrote the signed program over the old one (`cat >`) rather than rename it into
-//! place. The roll that should heal the poisoned Mac ended with "does not stay up".
+//! Taken out to see it fail: `program_put` of the prelude copied the signed program over the old one rather than rename it into place.
+//! The roll that should heal the poisoned Mac ended the story: "does not stay up: spawn scheduled, last exit OS_REASON_CODESIGNING".
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,7 +1,7 @@
 //! An agent that is meant for the tailnet alone, on a host that has none at the moment.
 //!
-//! Taken out to see it fail: the agent took the first address of the host when `tailscale ip` gave none. The story ended with "waited for
-//! the agent to give up", and its metrics answered on the public address.
+//! Taken out to see it fail: the agent took the first address of the host when `tailscale ip` gave none. It went on running, and the
+//! story ended with "waited 90s for the agent to give up again and again".
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
