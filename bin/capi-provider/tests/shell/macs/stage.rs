@@ -182,6 +182,15 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Heals every Mac but that of this server.
+    pub(crate) async fn heal_all_but(&self, server: &str) {
+        for mac in self.macs.all().await {
+            if mac.host().server_id.to_string() != server {
+                mac.set_faults(|faults| *faults = Faults::default());
+            }
+        }
+    }
+
     /// The Mac of a server, as it is installed now; one that is wiped is waited for.
     pub(crate) async fn mac(&self, server: &str) -> Result<Mac> {
         wait::until("the Mac of a server", PATIENCE, || async {

@@ -57,9 +57,12 @@ async fn a_mac_that_cannot_be_set_up_is_wiped_and_another_takes_its_place() -> R
     let flags = ["--bootstrap-reboot-after=0", "--bootstrap-max-attempts=2"];
     let provider = stage.provider(stage.services().await?, &[], &flags).await?;
     let fleet = Fleet::create(&sandbox, 1, json!({"fleetName": "runners"})).await?;
+    let macs = fleet
+        .until("a host to be taken", 1, |mac| !server(mac).is_empty())
+        .await?;
+    let given_back = server(&macs[0]);
+    stage.heal_all_but(&given_back).await;
     wait::until_true("the wipe", PATIENCE, || async { Ok(stage.posts("reinstall") == 1) }).await?;
-    let given_back = server(&fleet.all().await?[0]);
-    stage.break_all(|faults| *faults = Faults::default()).await;
     stage.sim.handle().advance(WIPE);
 
     let macs = fleet.until("another Mac to be set up", 1, is_set_up).await?;
