@@ -65,7 +65,6 @@ impl Sightings {
     }
 
     /// A server as last seen; none inside: it does not exist.
-    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
     pub fn server(&self, id: &ServerId, now: Instant) -> Option<Option<Server>> {
         let (at, server) = self.servers.get(id)?.server.as_ref()?;
         (now.duration_since(*at) < self.kept_for).then(|| server.clone())

@@ -135,7 +135,6 @@ impl Zones {
     }
 
     /// A server as it was seen some seconds ago and after our last call about it; none inside: it does not exist.
-    #[expect(clippy::option_option, reason = "not looked is not the same as not there")]
     pub fn seen(&self, zone: &Zone, id: &ServerId) -> Option<Option<Server>> {
         let now = Instant::now();
         let listed = self.times().get(zone).and_then(|times| times.listed);

@@ -272,9 +272,10 @@ fn gives_script(wanted: &Wanted, seen: &Seen<'_>) -> Result<bool, Decision> {
     match (wanted.product, seen.catalog) {
         (Product::Instance, _) => Ok(true),
         (Product::Metal, None) => Err(Decision::Look(Need::Catalog)),
-        (Product::Metal, Some(Catalog::Available { cloud_init, .. })) => Ok(*cloud_init),
         // That no other can be had says nothing about the one that was ordered.
-        (Product::Metal, Some(Catalog::OutOfStock { cloud_init })) => Ok(*cloud_init),
+        (Product::Metal, Some(Catalog::Available { cloud_init, .. } | Catalog::OutOfStock { cloud_init })) => {
+            Ok(*cloud_init)
+        }
         // What it runs is not offered any more: it is set up over SSH.
         (Product::Metal, Some(Catalog::NoSuchType { .. } | Catalog::NoSuchImage { .. })) => Ok(false),
     }
