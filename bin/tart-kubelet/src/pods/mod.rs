@@ -305,7 +305,7 @@ impl Watch {
             }
             tracing::info!(uid, "a Pod is gone; ending what is left of it");
             let (wanted, _) = watch::channel(Wanted::Gone);
-            let task = tokio::spawn(worker::bury(self.host.clone(), uid.clone()));
+            let task = tokio::spawn(worker::farewell::bury(self.host.clone(), uid.clone()));
             self.seats.insert(uid, Seat { wanted, task });
         }
     }
