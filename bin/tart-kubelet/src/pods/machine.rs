@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use russet_vm::{Hardware, Launch, PodVm, Runtime, Source, VmName};
+use russet_vm::{Hardware, Launch, PodVm, Runtime, Screen, Share, Source, VmName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -56,7 +56,10 @@ impl Plan {
             source: None,
             image: entry.image.clone(),
             hardware: Hardware::default(),
-            launch: Launch::default(),
+            launch: Launch {
+                shares: entry.shares.iter().map(Share::from).collect(),
+                screen: Screen::None,
+            },
             command,
             message_policy: None,
         }

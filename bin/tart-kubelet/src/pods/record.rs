@@ -172,6 +172,7 @@ mod tests {
             pod: "job".to_owned(),
             planned: at(10),
             image: String::new(),
+            shares: Vec::new(),
             stage,
             running: Some(at(20)),
             given_up: false,

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Life, Plan, Shop};
-use crate::ledger::{Ending, Entry, LedgerError, Stage};
+use crate::ledger::{Ending, Entry, LedgerError, Shared, Stage};
 use crate::places::Place;
 use crate::pods::folder::Room;
 
@@ -222,6 +222,7 @@ impl Driver {
                 pod: self.plan.pod.clone(),
                 planned: Timestamp::now(),
                 image: self.plan.image.clone(),
+                shares: self.plan.launch.shares.iter().map(Shared::from).collect(),
                 stage: Stage::Planned,
                 running: None,
                 given_up: false,
