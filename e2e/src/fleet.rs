@@ -11,6 +11,7 @@
 //! Tests share one; each has a namespace with a Cluster and MachineDeployments of its own, and minis under a pool prefix of its own.
 
 pub mod chart;
+pub mod over_ssh;
 
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,7 @@ use crate::cluster::{Extras, TestCluster};
 use crate::crds;
 use crate::identity::rule;
 use crate::wait::{self, Look, PATIENCE};
+use over_ssh::Doors;
 
 /// The group of our kinds.
 pub const INFRA: &str = "infrastructure.cluster.x-k8s.io";
@@ -68,7 +70,7 @@ pub fn provider_program() -> Result<PathBuf> {
 }
 
 /// One of our programs: beside the one that runs, or one folder up, where tests have theirs.
-pub(crate) fn program(name: &str, package: &str) -> Result<PathBuf> {
+pub fn program(name: &str, package: &str) -> Result<PathBuf> {
     let ours = std::env::current_exe().context("failed to find the running program")?;
     ours.ancestors()
         .skip(1)
@@ -113,6 +115,8 @@ pub struct Fleet {
     // Field order is drop order.
     pub sim: Sim,
     pub macs: Macs,
+    /// How the provider gets onto Macs, if it does so over SSH.
+    doors: Option<Doors>,
     pub cluster: TestCluster,
     /// The provider, as the audit log names it; empty until it runs. It may do everything unless a test starts it otherwise.
     pub provider_user: String,
@@ -206,18 +210,34 @@ impl Fleet {
         settings: Settings,
         boxes: impl BoxFactory,
     ) -> Result<Self> {
+        Self::assembled(cluster, manner, settings, boxes, None).await
+    }
+
+    async fn assembled(
+        cluster: TestCluster,
+        manner: Manner,
+        settings: Settings,
+        boxes: impl BoxFactory,
+        doors: Option<Doors>,
+    ) -> Result<Self> {
         crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
-        let macs = Macs::new(russet_sim_mac::Options::default()).await?;
-        let options = SimOptions {
+        let mut minis = russet_sim_mac::Options::default();
+        let mut options = SimOptions {
             clock_factor: clock()?,
             settings,
             ..SimOptions::default()
         };
+        if let Some(doors) = &doors {
+            minis.macos = Some(doors.emulator().await?);
+            options.addresses = doors.addresses();
+        }
+        let macs = Macs::new(minis).await?;
         let sim = Sim::start_with_boxes(options, macs.clone(), boxes).await?;
         let ports = russet_cluster::ports::Ports::pick(cluster.dir(), Ipv4Addr::LOCALHOST, &["health", "metrics"])?;
         Ok(Self {
             sim,
             macs,
+            doors,
             cluster,
             provider_user: String::new(),
             health: ports.socket("health"),
@@ -240,12 +260,17 @@ impl Fleet {
             format!("--api-server-url={}", control_plane.server()),
             format!("--health-probe-bind-address={}", self.health),
             format!("--metrics-bind-address={}", self.metrics),
-            format!("--stand-in-port={}", self.macs.port()),
-            "--host-bootstrap=stand-in".to_owned(),
             // No other cluster takes these minis, and a wipe takes a second here.
             "--claim-settle-time=0s".to_owned(),
             "--min-wipe-time=200ms".to_owned(),
         ])
+        .args(match &self.doors {
+            Some(doors) => doors.provider_args(),
+            None => vec![
+                format!("--stand-in-port={}", self.macs.port()),
+                "--host-bootstrap=stand-in".to_owned(),
+            ],
+        })
         .args(self.manner.provider_args().iter().map(|arg| (*arg).to_owned()))
         .args(args.iter().map(|arg| (*arg).to_owned()))
         .env("SCW_API_URL", self.sim.url())

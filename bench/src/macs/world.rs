@@ -44,8 +44,9 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new(count: u32, agent_mib: u32) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("russet-bench-").tempdir()?;
-        // Each Mac has an address of its own and the port in common, as on a network.
-        let reserved = TcpListener::bind("127.78.255.252:0").await?;
+        // Each Mac has an address of its own and the port in common, as on a network. Whoever emulates Macs takes the port here, so that
+        // no two take the same.
+        let reserved = TcpListener::bind("127.78.255.254:0").await?;
         let port = reserved.local_addr()?.port();
         let mut options = Options::new(dir.path().join("macs"), program("sim-mac")?);
         options.zsh = Some(zsh().await?);

@@ -10,6 +10,7 @@ mod header_drip;
 mod iam_project_scope;
 mod leaked_mini;
 mod linux;
+mod mac;
 mod namespaced_informer;
 mod no_workload_kubeconfig;
 mod nodes_in_a_role;
@@ -23,7 +24,7 @@ mod token_in_events;
 pub use rollback_trap::apply as restore;
 
 use anyhow::{Result, ensure};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 
 use crate::cluster::{Extras, TestCluster};
 use crate::fleet::Fleet;
@@ -73,6 +74,8 @@ enum Play {
     Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
     /// Nothing yet; the story sets its own stage.
     Plain(for<'a> fn(&'a mut Stage<'_, ()>) -> BoxFuture<'a, Result<()>>),
+    /// The same for a story that starts a fleet with flags of its own, which the compiler cannot see to be `Send`.
+    Own(for<'a> fn(&'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>>),
 }
 
 /// What a scenario plays on.
@@ -123,6 +126,15 @@ static ALL: &[Scenario] = &[
     linux::provisioner_rbac::SCENARIO,
     linux::csi_toleration::SCENARIO,
     linux::hostname_address::SCENARIO,
+    mac::drift_path::SCENARIO,
+    mac::tailscale_down::SCENARIO,
+    mac::btm_cap::SCENARIO,
+    mac::noop_kickstart::SCENARIO,
+    mac::crash_loop_pid::SCENARIO,
+    mac::stale_cdhash::SCENARIO,
+    mac::provider_id::SCENARIO,
+    mac::legacy_launchctl::SCENARIO,
+    mac::packer_upgrade::SCENARIO,
 ];
 
 /// What keeps a story short: an answer that was lost can arrive for no longer than the client's own times allow, and orphans are looked
@@ -169,6 +181,7 @@ impl Scenario {
                 play(&mut Stage { world, narrator }).await
             }
             Play::Plain(play) => play(&mut Stage { world: (), narrator }).await,
+            Play::Own(play) => play(&mut Stage { world: (), narrator }).await,
         }
     }
 }

@@ -54,3 +54,20 @@ fn capi_provider_program() {
         assert!(built.success(), "failed to build the provider");
     }
 }
+
+/// What stories of Macs run, if it was never built.
+fn mac_programs() {
+    for (program, package) in [
+        ("capi-provider", "russet-capi-provider"),
+        ("sim-mac", "russet-sim-mac"),
+        ("tart-kubelet", "russet-tart-kubelet"),
+    ] {
+        if russet_e2e::fleet::program(program, package).is_err() {
+            let built = std::process::Command::new(env!("CARGO"))
+                .args(["build", "--package", package])
+                .status()
+                .unwrap();
+            assert!(built.success(), "failed to build {program}");
+        }
+    }
+}

@@ -137,6 +137,60 @@ async fn hostname_address_is_tried_after_the_internal_ip() {
     replay("hostname-address").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_path_forgets_a_step_no_more_since_there_is_one_plan() {
+    crate::mac_programs();
+    replay("drift-path-forgets-a-step").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tailscale_down_no_fallback_to_a_public_address() {
+    crate::mac_programs();
+    replay("tailscale-down-no-fallback").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn btm_cap_is_not_reached_by_rolls() {
+    crate::mac_programs();
+    replay("btm-cap").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noop_kickstart_is_no_roll() {
+    crate::mac_programs();
+    replay("noop-kickstart").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_loop_pid_is_no_process_that_stays() {
+    crate::mac_programs();
+    replay("crash-loop-pid").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stale_cdhash_kills_nobody_in_a_hundred_rolls() {
+    crate::mac_programs();
+    replay("stale-cdhash").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn provider_id_binds_a_node_however_it_came() {
+    crate::mac_programs();
+    replay("provider-id").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn legacy_launchctl_is_not_what_reaches_the_session() {
+    crate::mac_programs();
+    replay("legacy-launchctl").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packer_upgrade_revokes_tcc_and_a_condition_says_so() {
+    crate::mac_programs();
+    replay("packer-upgrade-revokes-tcc").await;
+}
+
 #[test]
 fn every_scenario_has_a_test_in_this_file() {
     let source = include_str!("scenarios.rs");

@@ -48,7 +48,15 @@ fn reason(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn up_to_date(verdict: &Verdict) -> Condition {
+/// What a condition says of a host: how the rollout stands, and what of the set-up that is over had to wait, or waits for somebody.
+fn up_to_date(verdict: &Verdict, steps: &[Step]) -> Condition {
+    if *verdict == Verdict::UpToDate
+        && let Some((step, why)) = held(steps).next()
+    {
+        return Condition::new(types::UP_TO_DATE, false, "StepHeld")
+            .message(format!("step {step}: {why}"))
+            .severity(Severity::Warning);
+    }
     let severity = match verdict {
         Verdict::Wait(Wait::GaveUp { .. }) => Severity::Error,
         Verdict::Wait(Wait::Retry { .. } | Wait::Failing { .. }) => Severity::Warning,
@@ -72,10 +80,16 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
     }
 }
 
+/// Steps that had to wait, and why.
+fn held(steps: &[Step]) -> impl Iterator<Item = (&str, &str)> {
+    let pending = steps.iter().filter(|step| step.state == StepState::Pending);
+    pending.filter_map(|step| Some((step.name.as_str(), step.message.as_deref()?)))
+}
+
 /// Whether steps of a set-up that is over had to wait.
 fn waits(mac: &Mac) -> bool {
-    let mut steps = mac.status.iter().flat_map(|status| &status.steps);
-    steps.any(|step| step.state == StepState::Pending && step.message.is_some())
+    let steps = mac.status.as_ref().map(|status| status.steps.as_slice());
+    held(steps.unwrap_or_default()).next().is_some()
 }
 
 /// Whether a machine is of the same fleet.
@@ -129,7 +143,8 @@ impl Context {
         let mut draft = Draft::start(mac);
         let message = draft.status.failure_message.clone().unwrap_or_default();
         put(&mut draft, &marks, &message);
-        draft.condition(up_to_date(&verdict));
+        let condition = up_to_date(&verdict, &draft.status.steps);
+        draft.condition(condition);
         if self.write_draft(mac, draft).await?.is_some() {
             return Ok(Kept::Done(NOW));
         }
@@ -275,7 +290,8 @@ impl Context {
         draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
         put(&mut draft, &rollout::succeeded(&hash), "");
         if self.rollout_host(mac).desired == hash {
-            draft.condition(up_to_date(&Verdict::UpToDate));
+            let condition = up_to_date(&Verdict::UpToDate, &draft.status.steps);
+            draft.condition(condition);
         }
         self.write_draft(mac, draft).await?;
         self.parts.pool.acknowledge(uid);
@@ -347,5 +363,34 @@ impl Context {
             self.bad_news(mac, reason, message).await;
         }
         Ok(NOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::note_step;
+
+    /// A builder whose Packer lost its access to the local network served on, and only who read its steps could know.
+    /// (incident packer-upgrade-revokes-tcc)
+    #[test]
+    fn a_step_that_waits_is_in_a_condition_though_the_host_is_up_to_date() {
+        let mut steps = Vec::new();
+        let told = |steps: &[Step]| {
+            let condition = up_to_date(&Verdict::UpToDate, steps);
+            (condition.status, condition.reason, condition.message)
+        };
+        let fine = told(&steps);
+        let mut note = |state, message: Option<&str>| {
+            let message = message.map(ToOwned::to_owned);
+            note_step(&mut steps, "github-runner", state, message, Timestamp::UNIX_EPOCH);
+            told(&steps)
+        };
+        let (status, reason, message) = note(StepState::Pending, Some("packer has another code signature"));
+        assert_eq!(status, conditions::ConditionStatus::False);
+        assert_eq!(reason.as_deref(), Some("StepHeld"));
+        let message = message.unwrap();
+        assert_eq!(message, "step github-runner: packer has another code signature");
+        assert_eq!(note(StepState::Succeeded, None), fine);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) type Told = Vec<(String, StepState, Option<String>)>;
 impl World {
     pub(crate) async fn with(count: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let reserved = TcpListener::bind("127.78.255.253:0").await.unwrap();
+        let reserved = TcpListener::bind("127.78.255.254:0").await.unwrap();
         let port = reserved.local_addr().unwrap().port();
         let mut options = Options::new(dir.path().join("macs"), program("sim-mac"));
         options.zsh = Some(zsh().await);

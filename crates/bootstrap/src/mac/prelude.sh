@@ -223,6 +223,8 @@ daemon_reload() { # job plist inputs
     old=$(job_pid "$1")
     kick "$1"
     job_settles "$1" "$old" || {
+      [ -z "$old" ] || [ "$(job_pid "$1")" != "$old" ] ||
+        { say "launchd was told to start $label again, and it is still the process from before; restart the host" >&2; return 1; }
       say "$label does not stay up: $(job_field "$1" state), last exit $(job_field "$1" 'last exit code')$(job_field "$1" 'last exit reason')" >&2
       return 1
     }

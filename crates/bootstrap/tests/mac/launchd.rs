@@ -29,17 +29,10 @@ async fn a_kickstart_that_does_nothing_leaves_the_drift_set() {
     let mac = world.mac().await;
     mac.set_faults(|faults| faults.kickstart_does_nothing = true);
     let fleet = world.fleet(&format!("{STAYS}# new\n"));
-    let failed = world.run(&fleet).await.unwrap_err();
-    assert!(
-        matches!(
-            failed,
-            Failed::Step {
-                step: "tart-kubelet-job",
-                ..
-            }
-        ),
-        "{failed}"
-    );
+    let (step, said) = message(world.run(&fleet).await.unwrap_err());
+    assert_eq!(step, "tart-kubelet-job");
+    // It used to say that a process "does not stay up: running".
+    assert!(said.contains("still the process from before"), "{said}");
     mac.set_faults(|faults| *faults = Faults::default());
     let healed = world.run(&fleet).await.unwrap();
     assert_eq!(healed.changed, ["tart-kubelet-job"]);

@@ -23,6 +23,8 @@ pub(super) struct Amfi {
     executing: HashMap<Identity, Executing>,
     poisoned: HashMap<Identity, File>,
     seen: HashMap<Identity, (Stamp, Inspected)>,
+    /// Processes that were killed for their signature.
+    pub(super) kills: u32,
 }
 
 #[derive(Debug)]

@@ -66,6 +66,11 @@ impl Mac {
         self.0.state().launchd.btm.churn()
     }
 
+    /// How many processes of launchd were killed for their signature so far.
+    pub fn code_kills(&self) -> u32 {
+        self.0.state().launchd.amfi.kills
+    }
+
     /// The process of a job of the system, for example `dev.tuist.tart-kubelet`.
     pub fn daemon_pid(&self, label: &str) -> Option<i32> {
         let key = (Domain::System, label.to_owned());

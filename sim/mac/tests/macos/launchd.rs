@@ -206,6 +206,7 @@ async fn a_crash_loop_shows_a_fresh_pid_each_time() {
         field(&print(&client).await, "last exit reason"),
         Some("OS_REASON_CODESIGNING")
     );
+    assert!(world.mac().await.code_kills() >= 2);
 }
 
 /// A binary that is overwritten in place while it runs is killed for ever after; renaming another over it, or signing it anew, heals.

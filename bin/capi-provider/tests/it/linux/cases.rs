@@ -135,6 +135,26 @@ fn a_server_that_is_there_and_healthy_costs_no_call() {
     }
 }
 
+/// That there was none left was taken for a server that takes no script.
+#[test]
+fn the_last_server_of_an_offer_is_set_up_as_any_other() {
+    for kind in [Kind::Ordered, Kind::OrderedWithoutCloudInit] {
+        let mut world = World::new();
+        world.stock = Some(1);
+        kind.add(&mut world, "m1");
+        run_to_rest(&mut world, kind.cloud_init());
+        world.check();
+        let machine = world.objects.values().next().unwrap();
+        assert!(machine.progress.joined, "{kind:?}: {world:#?}");
+        let expected = if kind.cloud_init() {
+            UserData::Gone
+        } else {
+            UserData::None
+        };
+        assert_eq!(machine.progress.user_data, expected, "{kind:?}");
+    }
+}
+
 #[test]
 fn two_machines_that_want_the_same_server_or_network_do_not_both_get_it() {
     let mut world = World::new();

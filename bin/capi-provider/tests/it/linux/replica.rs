@@ -276,9 +276,14 @@ impl Replica {
             }
             Need::Network => view.network = Some(world.network()),
             Need::Catalog => {
-                view.catalog = Some(Catalog::Available {
-                    cloud_init: self.cloud_init,
-                    images: vec!["noble".to_owned()],
+                let cloud_init = self.cloud_init;
+                view.catalog = Some(if world.stock.is_some_and(|stock| world.created >= stock) {
+                    Catalog::OutOfStock { cloud_init }
+                } else {
+                    Catalog::Available {
+                        cloud_init,
+                        images: vec!["noble".to_owned()],
+                    }
                 });
             }
             Need::PrivateAddress(..) => view.address = Some(Some([172, 16, 0, 2].into())),

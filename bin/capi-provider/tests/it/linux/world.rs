@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(crate) objects: BTreeMap<String, Object>,
     pub(crate) claims: Claims,
     pub(crate) created: u32,
+    /// How many can be made; none: any number.
+    pub(crate) stock: Option<u32>,
     list: Inventory<Server>,
     late: Vec<Late>,
     ids: u64,
@@ -101,6 +103,7 @@ impl World {
             objects: BTreeMap::new(),
             claims: Claims::default(),
             created: 0,
+            stock: None,
             list: Inventory {
                 at: Some(Timestamp::UNIX_EPOCH),
                 hosts: Vec::new(),

@@ -22,7 +22,7 @@ use russet_capi_provider::private_network::PrivateNetwork;
 use russet_capi_provider::tailnet_key::TailnetKeys;
 use russet_e2e::Sandbox;
 use russet_e2e::identity::Granted;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_mac::macos::{Faults, Mac, Macs, Options};
 use russet_sim_scaleway::{AddressPlan, Factor, Sim};
 use tempfile::TempDir;
@@ -57,7 +57,8 @@ impl<'a> Stage<'a> {
     /// With so many Macs in the pool.
     pub(crate) async fn set(sandbox: &'a Sandbox<'a>, count: u32) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let reserved = TcpListener::bind("127.78.255.251:0").await?;
+        // Whoever emulates Macs takes the port here, so that no two take the same.
+        let reserved = TcpListener::bind("127.78.255.254:0").await?;
         let port = reserved.local_addr()?.port();
         let mut options = Options::new(dir.path().join("macs"), sim_mac()?);
         options.zsh = Some(zsh().await?);
@@ -181,11 +182,16 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The Mac of a server, as it is installed now.
+    /// The Mac of a server, as it is installed now; one that is wiped is waited for.
     pub(crate) async fn mac(&self, server: &str) -> Result<Mac> {
-        let macs = self.macs.all().await;
-        let of = |mac: &Mac| mac.host().server_id.to_string() == server;
-        macs.into_iter().find(of).with_context(|| format!("no Mac {server}"))
+        wait::until("the Mac of a server", PATIENCE, || async {
+            let mut macs = self.macs.all().await.into_iter();
+            Ok(match macs.find(|mac| mac.host().server_id.to_string() == server) {
+                Some(mac) => Look::Done(mac),
+                None => Look::not_yet(server),
+            })
+        })
+        .await
     }
 
     /// Posts of this kind about hosts.

@@ -162,6 +162,7 @@ impl Inner {
                 return;
             }
             Attempt::Killed => {
+                self.state().launchd.amfi.kills += 1;
                 self.with_job(&key, |job, now| ((), job.killed_at_start(now)));
                 return;
             }
@@ -208,6 +209,7 @@ impl Inner {
             if same == Some(true)
                 && let Ok(boot) = mac.boot().await
             {
+                mac.state().launchd.amfi.kills += 1;
                 boot.signal(pid, false, 9);
             }
         });
