@@ -209,7 +209,7 @@ impl World {
             (Event::Up(_), State::Starting { .. }) => known.running("tart://x", now),
             (Event::NotUp(_), State::Starting { .. }) if known.stopping.is_some() => known.abandoned(),
             (Event::NotUp(_), State::Starting { .. }) => {
-                known.stuck(reasons::ERR_PULL, "no", after(now, Duration::from_secs(10)));
+                known.stuck(reasons::RUN, "no", after(now, Duration::from_secs(10)));
             }
             (Event::Exit(_, code), State::Running { .. }) => known.exited(Exit::with_code(*code, now)),
             (Event::Unhealthy(_), State::Running { .. }) => {

@@ -76,19 +76,21 @@ impl std::fmt::Debug for Target<'_> {
 /// The most of a program's or a server's words that is repeated.
 const WORDS: usize = 10 * 1024;
 
+/// How often a program is tried that cannot be run at all.
+const TRIES: usize = 3;
+
 /// Asks once.
 pub async fn ask(probe: &Probe, timeout: Duration, target: Target<'_>) -> Answer {
     if let Some(action) = &probe.exec {
         let command = action.command.as_deref().unwrap_or_default();
-        return match tokio::time::timeout(timeout, target.inside.run(command)).await {
-            Err(_) => Answer::Bad(format!(
-                "command timed out: {command:?} timed out after {}",
-                in_words(timeout)
-            )),
-            Ok(Err(words)) => Answer::Unknown(words),
-            Ok(Ok(word)) if word.code == 0 => Answer::Good,
-            Ok(Ok(word)) => Answer::Bad(word.output.chars().take(WORDS).collect()),
-        };
+        let mut answer = run(command, timeout, target).await;
+        for _ in 1..TRIES {
+            if !matches!(answer, Answer::Unknown(_)) {
+                break;
+            }
+            answer = run(command, timeout, target).await;
+        }
+        return answer;
     }
     if let Some(action) = &probe.http_get {
         return match port(&action.port, target.container) {
@@ -114,6 +116,18 @@ pub async fn ask(probe: &Probe, timeout: Duration, target: Target<'_>) -> Answer
         return grpc::probe(action, timeout, target).await;
     }
     Answer::Unknown("missing probe handler; give it exec, httpGet, tcpSocket or grpc".to_owned())
+}
+
+async fn run(command: &[String], timeout: Duration, target: Target<'_>) -> Answer {
+    match tokio::time::timeout(timeout, target.inside.run(command)).await {
+        Err(_) => Answer::Bad(format!(
+            "command timed out: {command:?} timed out after {}",
+            in_words(timeout)
+        )),
+        Ok(Err(words)) => Answer::Unknown(words),
+        Ok(Ok(word)) if word.code == 0 => Answer::Good,
+        Ok(Ok(word)) => Answer::Bad(word.output.chars().take(WORDS).collect()),
+    }
 }
 
 /// Runs the hook after a start or before a stop. The caller limits its time. An error is the text of the event.

@@ -175,17 +175,37 @@ impl Probes {
 
     /// What to ask next. Until the startup probe has passed nothing else is asked.
     pub fn due(&self) -> Option<Due<'_>> {
-        let startup = self.startup.as_ref().filter(|course| !course.passed);
-        if let Some(course) = startup {
-            return course.due(Kind::Startup, self.since).filter(|_| !self.ending);
+        self.courses().min_by_key(|due| due.at)
+    }
+
+    /// Everything to ask, each at its own time, so that a slow answer to one holds up no other. A clock that went back holds
+    /// nobody up either: a question that is further away than its delay or its period is asked now.
+    pub fn dues(&self, now: Timestamp) -> Vec<Due<'_>> {
+        let mut dues: Vec<_> = self.courses().collect();
+        for due in &mut dues {
+            let delay = seconds(due.probe.initial_delay_seconds.unwrap_or(0).into());
+            let period = seconds(due.probe.period_seconds.unwrap_or(10).max(1).into());
+            // Not "at most so far away", which would move ahead of whoever waits for it.
+            if due.at > after(now, delay.max(period)) {
+                due.at = now;
+            }
         }
-        let liveness = self.liveness.as_ref().filter(|_| !self.ending);
-        let liveness = liveness.and_then(|course| course.due(Kind::Liveness, self.since));
-        let readiness = self
-            .readiness
-            .as_ref()
-            .and_then(|course| course.due(Kind::Readiness, self.since));
-        [liveness, readiness].into_iter().flatten().min_by_key(|due| due.at)
+        dues
+    }
+
+    fn courses(&self) -> impl Iterator<Item = Due<'_>> {
+        let starting = self.startup.as_ref().filter(|course| !course.passed);
+        let gated = starting.is_some();
+        let startup = starting.filter(|_| !self.ending);
+        let liveness = self.liveness.as_ref().filter(|_| !gated && !self.ending);
+        let readiness = self.readiness.as_ref().filter(|_| !gated);
+        let all = [
+            (Kind::Startup, startup),
+            (Kind::Liveness, liveness),
+            (Kind::Readiness, readiness),
+        ];
+        all.into_iter()
+            .filter_map(|(kind, course)| course?.due(kind, self.since))
     }
 
     /// Takes the answer to a probe that was asked at this time.

@@ -2,7 +2,7 @@
 
 use super::message::shared_limit;
 use crate::backoff;
-use crate::facts::{Exit, PodFacts, State, reasons};
+use crate::facts::{Exit, PodFacts, State, Stuck, reasons};
 use crate::lifecycle::is_started;
 use crate::spec::{self, Kind};
 use crate::time::stored;
@@ -96,13 +96,35 @@ fn state(
                 _ => ended(exit, count),
             }
         }
-        State::Stuck(stuck) => waiting(&stuck.reason, Some(stuck.message.clone())),
+        State::Stuck(stuck) => stuck_state(pod, container, stuck),
         // A VM takes a while to come up again, so a restart shows that it is under way, with the end before it as last state.
         State::Absent | State::Starting { .. } if known.last.is_some() => {
             waiting(reasons::CREATING, known.note.clone())
         }
         State::Absent | State::Starting { .. } => waiting(default_reason(pod), known.note.clone()),
     }
+}
+
+/// A failed pull is told first as what happened, then as what is waited for, as a stock kubelet does.
+fn stuck_state(pod: &Pod, container: &Container, stuck: &Stuck) -> ContainerState {
+    let lists = pod
+        .status
+        .as_ref()
+        .map(|old| [&old.init_container_statuses, &old.container_statuses]);
+    let published = lists.into_iter().flatten().flatten().flatten();
+    let mut told = published.filter(|status| status.name == container.name);
+    let told = told
+        .find_map(|status| status.state.as_ref()?.waiting.clone())
+        .unwrap_or_default();
+    let back_off = backoff::pull_message(container.image.as_deref().unwrap_or_default(), &stuck.message);
+    let is = |reason: &str, message: &str| {
+        told.reason.as_deref() == Some(reason) && told.message.as_deref() == Some(message)
+    };
+    let known = is(reasons::ERR_PULL, &stuck.message) || is(reasons::PULL_BACK_OFF, &back_off);
+    if stuck.reason == reasons::ERR_PULL && known {
+        return waiting(reasons::PULL_BACK_OFF, Some(back_off));
+    }
+    waiting(&stuck.reason, Some(stuck.message.clone()))
 }
 
 fn default_reason(pod: &Pod) -> &'static str {

@@ -232,6 +232,31 @@ fn what_a_container_waits_for_is_said_in_words() {
 }
 
 #[test]
+fn a_failed_pull_is_told_as_what_happened_and_then_as_what_is_waited_for() {
+    let (mut pod, mut facts) = (one(), facts());
+    let mut told = |facts: &PodFacts| {
+        let now = status(&pod, facts, at(NOW));
+        let (reason, message) = waiting(&now, "a");
+        let told = (reason.to_owned(), message.to_owned());
+        pod.status = Some(now);
+        told
+    };
+    facts
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "denied", at(NOW + 10));
+    assert_eq!(told(&facts), ("ErrImagePull".to_owned(), "denied".to_owned()));
+    let back_off = "Back-off pulling image \"registry.test/mac:1\": ErrImagePull: denied".to_owned();
+    assert_eq!(told(&facts), ("ImagePullBackOff".to_owned(), back_off.clone()));
+    assert_eq!(told(&facts), ("ImagePullBackOff".to_owned(), back_off));
+    facts.container_mut("a").begun(at(NOW + 10));
+    assert_eq!(told(&facts).0, reasons::CREATING);
+    facts
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "denied", at(NOW + 30));
+    assert_eq!(told(&facts).0, "ErrImagePull");
+}
+
+#[test]
 fn init_containers_are_told_until_they_are_done() {
     let pod = pod(
         json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]}),

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -263,6 +264,34 @@ async fn a_program_in_the_container_says_how_it_is() {
     );
     let words = "command timed out: [\"hang\"] timed out after 200ms".to_owned();
     assert_eq!(run("hang", IMPATIENCE).await, Answer::Bad(words));
+}
+
+/// A way into a container that fails as often as it says.
+struct Shaky(AtomicUsize);
+
+impl Inside for Shaky {
+    fn run<'a>(&'a self, _: &'a [String]) -> BoxFuture<'a, Result<Word, String>> {
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        Box::pin(async move { left.map_or(Ok(Word::default()), |_| Err("the line broke".to_owned())) })
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_could_not_be_run_is_tried_three_times() {
+    let run = async |failures| {
+        let inside = Shaky(AtomicUsize::new(failures));
+        asked_of(
+            json!({"name": "a"}),
+            json!({"exec": {"command": ["x"]}}),
+            PATIENCE,
+            &inside,
+        )
+        .await
+    };
+    assert_eq!(run(2).await, Answer::Good);
+    assert_eq!(run(3).await, Answer::Unknown("the line broke".to_owned()));
 }
 
 #[tokio::test]

@@ -120,6 +120,28 @@ fn nothing_else_is_asked_before_the_startup_probe_has_passed() {
 }
 
 #[test]
+fn every_probe_has_its_own_time_whatever_the_clock_does() {
+    let mut probes =
+        probes(json!({"livenessProbe": {"periodSeconds": 5}, "readinessProbe": {"initialDelaySeconds": 9}}));
+    let all = |probes: &Probes, now: i64| {
+        let dues = probes.dues(at(NOW + now));
+        dues.iter()
+            .map(|due| (due.kind, due.at.as_second() - NOW))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(all(&probes, 0), [(Kind::Liveness, 0), (Kind::Readiness, 9)]);
+    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 3600));
+    assert_eq!(all(&probes, 3600)[0], (Kind::Liveness, 3605));
+    assert_eq!(
+        all(&probes, 10)[0],
+        (Kind::Liveness, 10),
+        "the clock went back by an hour"
+    );
+    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 10));
+    assert_eq!(all(&probes, 10)[0], (Kind::Liveness, 15));
+}
+
+#[test]
 fn a_startup_probe_that_gives_up_ends_the_container_with_its_own_grace() {
     let mut probes = probes(json!({"startupProbe": {"failureThreshold": 1, "terminationGracePeriodSeconds": 3}}));
     assert_eq!(
