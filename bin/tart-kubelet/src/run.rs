@@ -82,6 +82,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         state: config.state.clone(),
         runtime: runtime(&config)?,
         client: host.client(),
+        watching: host.watching(),
         address: {
             let host = Arc::clone(&host);
             Arc::new(move || host.address())

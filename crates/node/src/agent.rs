@@ -32,6 +32,8 @@ const SOON: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(5);
 /// After so much silence others may have written down that we are gone; they are told otherwise.
 const SILENCE: Duration = Duration::from_secs(35);
+/// A watch without a word for this long is dead: API servers send a bookmark every minute.
+const WATCH: Duration = Duration::from_secs(150);
 /// Between two attempts to renew a certificate.
 const RENEW_AGAIN: Duration = Duration::from_mins(1);
 
@@ -145,7 +147,9 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
         life.register(memory).await?;
         *joined = true;
         tracing::info!(node = self.spec.name, "joined");
-        self.machine.joined(&client);
+        if let Some(patient) = self.patient(memory)? {
+            self.machine.joined(&client, &patient);
+        }
         (self.news)(News::Joined);
         let identity = memory.identity.clone();
         (self.news)(News::Certificate(
@@ -158,6 +162,19 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
             self.store.save(memory).map_err(Error::Store)?;
         }
         Ok(())
+    }
+
+    /// The same client for answers that never end: a watch is silent for longer than anything else may be.
+    fn patient(&self, memory: &Memory) -> Result<Option<kube::Client>, Error> {
+        let mut connection = self.connection.clone();
+        connection.read_timeout = Some(WATCH);
+        if let Some(moved) = &self.moved {
+            connection.cluster_url = moved.clone();
+        }
+        match &memory.identity {
+            Some(identity) => identity.client(&connection),
+            None => Ok(None),
+        }
     }
 
     /// A client that is the node, after a certificate was asked for and given if there was none.

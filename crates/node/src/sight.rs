@@ -8,8 +8,9 @@ pub trait Machine: Send + Sync {
     /// How it is now. Asked every few seconds; one that takes long is asked again later.
     fn look(&self) -> impl Future<Output = Sight> + Send;
 
-    /// The machine is the node, as whom this client speaks. Called again with each new certificate.
-    fn joined(&self, _client: &kube::Client) {}
+    /// The machine is the node, as whom these clients speak: one whose answers come soon, and one for watches. Called again with
+    /// each new certificate.
+    fn joined(&self, _client: &kube::Client, _watching: &kube::Client) {}
 }
 
 /// What a machine sees of itself at one moment.

@@ -313,7 +313,10 @@ mod tests {
         assert_eq!(shown("one\ntwo\nthree", Some(1)).await, ["three"]);
         assert_eq!(shown("one\ntwo\n", Some(9)).await, ["one", "two"]);
         assert_eq!(shown("one\ntwo\n", Some(0)).await, Vec::<String>::new());
-        let many: String = (0..40_000).map(|number| format!("line {number}\n")).collect();
+        let many = (0..40_000)
+            .map(|number| format!("line {number}"))
+            .collect::<Vec<_>>()
+            .join("\n");
         assert_eq!(shown(&many, Some(1)).await, ["line 39999"]);
         assert_eq!(shown(&many, Some(30_000)).await.len(), 30_000);
     }

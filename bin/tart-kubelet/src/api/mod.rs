@@ -208,10 +208,8 @@ impl Backend for Kubelet {
 
     async fn dial(&self, pod: &PodRef, port: NonZeroU16) -> Result<Box<dyn Duplex>, Refusal> {
         let shown = self.pod(pod)?;
-        let mains = spec::containers(&shown.pod).filter(|(kind, _)| *kind == spec::Kind::Main);
-        let address = mains
-            .filter_map(|(_, container)| shown.instances.get(&container.name)?.address())
-            .next();
+        let mut mains = spec::containers(&shown.pod).filter(|(kind, _)| *kind == spec::Kind::Main);
+        let address = mains.find_map(|(_, container)| shown.instances.get(&container.name)?.address());
         let address = address.ok_or_else(|| failed("no virtual machine of the Pod has an address"))?;
         let target = SocketAddr::new(IpAddr::V4(address), port.get());
         match tokio::time::timeout(DIAL, forward::dial::dial(target)).await {

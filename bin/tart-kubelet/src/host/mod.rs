@@ -31,6 +31,8 @@ pub struct Host {
     port: Option<u16>,
     /// As whom the node speaks.
     client: watch::Sender<Option<kube::Client>>,
+    /// The same for watches.
+    watching: watch::Sender<Option<kube::Client>>,
 }
 
 /// Where the host is reached.
@@ -66,12 +68,18 @@ impl Host {
             pressure: Mutex::new(None),
             port: config.kubelet.map(Listen::port),
             client: watch::channel(None).0,
+            watching: watch::channel(None).0,
         })
     }
 
     /// The API server as the node may use it, once it has joined, and again with each certificate.
     pub fn client(&self) -> watch::Receiver<Option<kube::Client>> {
         self.client.subscribe()
+    }
+
+    /// The same for watches, which are silent for longer than an answer may be.
+    pub fn watching(&self) -> watch::Receiver<Option<kube::Client>> {
+        self.watching.subscribe()
     }
 
     /// Where the host is reached at the moment.
@@ -104,8 +112,9 @@ impl Host {
 }
 
 impl Machine for Host {
-    fn joined(&self, client: &kube::Client) {
+    fn joined(&self, client: &kube::Client, watching: &kube::Client) {
         self.client.send_replace(Some(client.clone()));
+        self.watching.send_replace(Some(watching.clone()));
     }
 
     async fn look(&self) -> Sight {

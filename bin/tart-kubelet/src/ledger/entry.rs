@@ -1,7 +1,9 @@
 //! What is written down of one VM.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
-use russet_vm::Process;
+use russet_vm::{Access, Process, Share};
 use serde::{Deserialize, Serialize};
 
 /// What is written down of one VM. Fields are added, never renamed: the next release reads what this one wrote.
@@ -14,6 +16,9 @@ pub(crate) struct Entry {
     /// The image by its digest, once it is known.
     #[serde(default)]
     pub image: String,
+    /// Which folders of the host its guest sees. A VM that was not started yet is started with them, by whichever agent.
+    #[serde(default)]
+    pub shares: Vec<Shared>,
     /// How far it is.
     pub stage: Stage,
     /// Since when the container in it runs; a VM takes a while to boot.
@@ -22,6 +27,41 @@ pub(crate) struct Entry {
     /// It never came to run, so it is no end of a container; what is left is a name that is not used again.
     #[serde(default)]
     pub given_up: bool,
+}
+
+/// A folder of the host that a guest sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shared {
+    /// As what.
+    pub name: String,
+    /// Which.
+    pub path: PathBuf,
+    /// Whether the guest may write.
+    pub writable: bool,
+}
+
+impl From<&Share> for Shared {
+    fn from(share: &Share) -> Self {
+        Self {
+            name: share.name.clone(),
+            path: share.path.clone(),
+            writable: share.access == Access::ReadWrite,
+        }
+    }
+}
+
+impl From<&Shared> for Share {
+    fn from(shared: &Shared) -> Self {
+        Self {
+            name: shared.name.clone(),
+            path: shared.path.clone(),
+            access: if shared.writable {
+                Access::ReadWrite
+            } else {
+                Access::ReadOnly
+            },
+        }
+    }
 }
 
 /// How far a VM is.

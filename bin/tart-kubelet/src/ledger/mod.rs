@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use entry::{Ending, Entry, Stage};
+pub(crate) use entry::{Ending, Entry, Shared, Stage};
 pub(crate) use reconcile::reconcile;
 use russet_vm::{PodVm, VmName};
 

@@ -15,6 +15,7 @@ fn entry(stage: Stage) -> Entry {
         pod: "job-1".to_owned(),
         planned: Timestamp::UNIX_EPOCH,
         image: String::new(),
+        shares: Vec::new(),
         stage,
         running: None,
         given_up: false,

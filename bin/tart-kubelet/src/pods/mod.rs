@@ -65,6 +65,8 @@ pub struct Options {
     pub runtime: Arc<dyn Runtime>,
     /// The API server, once the Node has joined.
     pub client: watch::Receiver<Option<Client>>,
+    /// The same for watches, which are silent for longer than an answer may be.
+    pub watching: watch::Receiver<Option<Client>>,
     /// Where the Node is reached at the moment.
     pub address: Arc<dyn Fn() -> Option<IpAddr> + Send + Sync>,
     /// What the Node offers.
@@ -201,7 +203,7 @@ struct Watch {
 
 impl Watch {
     async fn run(mut self) -> Infallible {
-        let mut client = self.host.options.client.clone();
+        let mut client = self.host.options.watching.clone();
         let mut sweep = tokio::time::interval_at(tokio::time::Instant::now() + SWEEP, SWEEP);
         loop {
             if client.wait_for(Option::is_some).await.is_err() {
@@ -305,7 +307,7 @@ impl Watch {
             }
             tracing::info!(uid, "a Pod is gone; ending what is left of it");
             let (wanted, _) = watch::channel(Wanted::Gone);
-            let task = tokio::spawn(worker::bury(self.host.clone(), uid.clone()));
+            let task = tokio::spawn(worker::farewell::bury(self.host.clone(), uid.clone()));
             self.seats.insert(uid, Seat { wanted, task });
         }
     }

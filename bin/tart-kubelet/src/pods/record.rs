@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use russet_pod::backoff::Backoff;
 use russet_pod::facts::{Exit, PodFacts, State};
 use russet_vm::{PodVm, VmName};
@@ -22,6 +24,9 @@ pub(crate) struct Record {
     /// Which start of each container is the present one; numbers are never used twice.
     #[serde(default)]
     pub(crate) attempts: BTreeMap<String, u32>,
+    /// The Node did not take it on.
+    #[serde(default)]
+    pub(crate) refused: bool,
     /// The Node has taken it on.
     #[serde(default)]
     pub(crate) taken_on: bool,
@@ -42,15 +47,24 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What earlier agents knew of a Pod, brought up to what the ledger says.
-    pub(crate) fn open(dir: &Path, entries: &[(PodVm, Entry)]) -> Self {
+    /// What earlier agents knew of a Pod, brought up to what the ledger says. Of a Pod that nothing is known of here, what was
+    /// published is believed.
+    pub(crate) fn open(dir: &Path, pod: &Pod, entries: &[(PodVm, Entry)], now: Timestamp) -> Self {
         let path = dir.join(FILE);
         let written: Option<Record> = std::fs::read(&path)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let mut record = written.clone().unwrap_or_default();
+        let mut record = written.clone().unwrap_or_else(|| Record {
+            facts: PodFacts::recovered(pod, now),
+            ..Record::default()
+        });
         record.catch_up(entries);
         Self { path, written, record }
+    }
+
+    /// Whether nothing of it was written down so far.
+    pub(crate) fn is_new(&self) -> bool {
+        self.written.is_none()
     }
 
     /// Writes it down if it changed.
@@ -88,8 +102,12 @@ impl Record {
             }
             self.attempts.insert(container.to_owned(), vm.attempt());
             let facts = self.facts.container_mut(container);
-            if !facts.state.is_live() && !is_end_of(&facts.state, vm) {
-                facts.begun(entry.planned);
+            let gone = matches!(entry.stage, Stage::Deleted(_));
+            match (facts.state.is_live(), is_end_of(&facts.state, vm)) {
+                (false, false) => facts.begun(entry.planned),
+                // It was taken for over, and is not.
+                (false, true) if !gone => facts.state = State::Starting { since: entry.planned },
+                _ => {}
             }
             if let Stage::Deleted(ending) = &entry.stage
                 && facts.state.is_live()
@@ -133,4 +151,90 @@ pub(crate) fn exit(vm: &PodVm, entry: &Entry, ending: &crate::ledger::Ending) ->
 /// How a VM is named in a Pod's status.
 pub(crate) fn id(vm: &PodVm) -> String {
     format!("tart://{}", VmName::from(vm.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ending;
+    use serde_json::json;
+
+    fn vm(attempt: u32) -> PodVm {
+        PodVm::new("ci", "job", "main", "0b5d7f3c", attempt).unwrap()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn entry(stage: Stage) -> Entry {
+        Entry {
+            pod: "job".to_owned(),
+            planned: at(10),
+            image: String::new(),
+            shares: Vec::new(),
+            stage,
+            running: Some(at(20)),
+            given_up: false,
+        }
+    }
+
+    fn open(pod: &Pod, entries: &[(PodVm, Entry)]) -> Record {
+        let dir = tempfile::tempdir().unwrap();
+        Kept::open(dir.path(), pod, entries, at(100)).record
+    }
+
+    #[test]
+    fn an_end_that_only_the_ledger_knows_is_told() {
+        let ended = entry(Stage::Deleted(Ending::exited(5, at(30))));
+        let record = open(&Pod::default(), &[(vm(0), ended)]);
+        let State::Exited(exit) = &record.facts.container("main").state else {
+            panic!("{record:?}")
+        };
+        assert_eq!((exit.code, exit.started), (5, Some(at(20))));
+        assert_eq!(record.next_attempt("main", &[]), 1);
+    }
+
+    /// Its clone may still be on its way, so its name is not used again; it never was a start.
+    #[test]
+    fn a_vm_that_was_given_up_is_no_start_and_its_number_is_used_up() {
+        let given_up = Entry {
+            given_up: true,
+            ..entry(Stage::Deleted(Ending::exited(0, at(30))))
+        };
+        let entries = [(vm(0), given_up)];
+        let record = open(&Pod::default(), &entries);
+        assert_eq!(record.facts.container("main").state, State::Absent);
+        assert_eq!(record.facts.container("main").restarts, 0);
+        assert_eq!(record.next_attempt("main", &entries), 1);
+    }
+
+    #[test]
+    fn what_was_begun_and_left_no_trace_never_was() {
+        let mut record = Record::default();
+        record.facts.container_mut("main").begun(at(1));
+        record.attempts.insert("main".to_owned(), 0);
+        record.catch_up(&[]);
+        assert_eq!(record.facts.container("main").state, State::Absent);
+    }
+
+    /// The memory of a Pod is lost, its VM is not: it must not be started twice.
+    #[test]
+    fn a_vm_that_runs_is_no_end_although_nobody_remembers_it() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "job"},
+            "status": {"containerStatuses": [{
+                "name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 2,
+                "containerID": id(&vm(7)), "state": {"running": {"startedAt": "1970-01-01T00:00:20Z"}},
+            }]},
+        }))
+        .unwrap();
+        let record = open(&pod, &[(vm(7), entry(Stage::Cloned))]);
+        let facts = record.facts.container("main");
+        assert!(facts.state.is_live(), "{facts:?}");
+        assert_eq!(facts.restarts, 2);
+        // Without the VM it is an end that nobody saw.
+        let alone = open(&pod, &[]);
+        assert!(matches!(&alone.facts.container("main").state, State::Exited(exit) if exit.code != 0));
+    }
 }

@@ -48,6 +48,7 @@ fn by_name(vm: &PodVm, runs: bool) -> Entry {
         pod: vm.shown_pod().to_owned(),
         planned: Timestamp::now(),
         image: String::new(),
+        shares: Vec::new(),
         stage: if runs { Stage::Cloned } else { Stage::Planned },
         running: None,
         given_up: false,

@@ -97,7 +97,11 @@ impl Host {
 
     /// The agent, with an address and more flags.
     pub(crate) fn start(&self, flags: &[&str]) -> Result<Agent> {
-        let mut all = vec!["--node-ip=127.77.9.9", "--metrics-bind-address=0"];
+        let mut all = vec![
+            "--node-ip=127.77.9.9",
+            "--metrics-bind-address=0",
+            "--kubelet-bind-address=0",
+        ];
         all.extend(flags);
         self.start_without_address(&all)
     }

@@ -18,6 +18,7 @@ fn runs(mac: &Mac, pod: &Pod) -> usize {
 async fn ends_well(mac: &Mac, pod: &Pod) -> Result<()> {
     mac.until_running("job").await?;
     ensure!(mac.control.running()?.len() == 1, "{:?}", mac.control.running()?);
+    wait::until_true("its first words", PATIENCE, || async { Ok(runs(mac, pod) > 0) }).await?;
     ensure!(runs(mac, pod) == 1, "it was started {} times", runs(mac, pod));
     mac.go(pod)?;
     let (ended, exit) = mac.until_ended("job").await?;

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, PostParams};
 use russet_e2e::wait;
-use russet_sim_tart::Image;
+use russet_sim_tart::{Image, PullFault};
 use serde_json::json;
 
 /// Waits to be let go, and ends as it is told.
@@ -203,4 +203,116 @@ pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> 
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await
+}
+
+/// One worker for all was held up for twenty minutes by each pull. (incident worker-blocked-by-pull)
+pub(crate) async fn a_pull_that_hangs_holds_up_nobody_else() -> Result<()> {
+    let mac = Mac::new("lives7").await?;
+    let _agent = mac.start()?;
+    let first = mac.run("first", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("first").await?;
+    mac.control.push("ghcr.io/acme/other:v1", &Image::default())?;
+    mac.switch(|switches| switches.pull = Some(PullFault::Stall))?;
+    let other = json!({"spec": {"containers": [{"image": "ghcr.io/acme/other:v1"}]}});
+    mac.run("hangs", "true", other).await?;
+    mac.until("hangs", "a Pod that waits", |pod| {
+        pod.status
+            .as_ref()
+            .is_some_and(|status| status.container_statuses.is_some())
+    })
+    .await?;
+    mac.go(&first)?;
+    let (ended, _) = mac.until_ended("first").await?;
+    ensure!(phase(&ended) == "Succeeded");
+    mac.run("second", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("second").await?;
+    for name in ["hangs", "first", "second"] {
+        mac.delete(name).await?;
+    }
+    for name in ["hangs", "first", "second"] {
+        mac.until_gone(name).await?;
+    }
+    mac.until_empty().await
+}
+
+pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_dead() -> Result<()> {
+    let mac = Mac::new("lives8").await?;
+    let _agent = mac.start()?;
+    let script = "echo run >>/opt/work/runs; while :; do sleep 0.1; done";
+    let probe =
+        |path: &str| json!({"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1, "timeoutSeconds": 60});
+    let mut liveness = probe("/opt/work/alive");
+    liveness["failureThreshold"] = json!(1);
+    let pod = mac
+        .run(
+            "job",
+            script,
+            json!({"spec": {
+                "restartPolicy": "Always",
+                "terminationGracePeriodSeconds": 2,
+                "containers": [{
+                    "startupProbe": {"exec": {"command": ["test", "-e", "/opt/work/up"]}, "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 1000},
+                    "readinessProbe": probe("/opt/work/ready"),
+                    "livenessProbe": liveness,
+                }],
+            }}),
+        )
+        .await?;
+    let touch = |name: &str| std::fs::write(mac.work(&pod).join(name), "");
+    mac.until("job", "a container that runs", |pod| phase(pod) == "Running")
+        .await?;
+    touch("alive")?;
+    touch("up")?;
+    let started = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+        statuses.is_some_and(|all| all.first().is_some_and(|status| status.started == Some(true)))
+    };
+    let up = mac.until("job", "a container that is up", started).await?;
+    ensure!(!is(&up, "Ready"), "nothing said that it is ready");
+    touch("ready")?;
+    mac.until("job", "a Pod that is ready", |pod| is(pod, "Ready")).await?;
+    std::fs::remove_file(mac.work(&pod).join("alive"))?;
+    let again = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+        statuses.is_some_and(|all| all.first().is_some_and(|status| status.restart_count >= 1))
+    };
+    mac.until("job", "a restart", again).await?;
+    touch("alive")?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+pub(crate) async fn metrics_of_a_guest_are_read_at_the_node() -> Result<()> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mac = Mac::new("lives9").await?;
+    let _agent = mac.start()?;
+    let script = r#"exec python3 -c '
+import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"guest_up 1\n")
+http.server.HTTPServer((os.environ["GUEST_ADDRESS"], 29091), H).serve_forever()
+'"#;
+    let annotations = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "29091"});
+    mac.run("job", script, json!({"metadata": {"annotations": annotations}}))
+        .await?;
+    let at_node = |pod: &k8s_openapi::api::core::v1::Pod| {
+        pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) == Some("127.77.9.9")
+    };
+    mac.until("job", "a Pod that is reached at its Node", at_node).await?;
+    wait::until("metrics", PATIENCE, || async {
+        let mut stream = tokio::net::TcpStream::connect("127.77.9.9:29091").await?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(if answer.contains("guest_up 1") {
+            wait::Look::Done(())
+        } else {
+            wait::Look::not_yet(answer)
+        })
+    })
+    .await
 }

@@ -2,13 +2,7 @@
 //!
 //! This program is two: the tests, and `tart` when it is called so. That way the tests need no other package to be built.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking, its helpers too"
-)]
+#![expect(clippy::indexing_slicing, reason = "a test fails by panicking, its helpers too")]
 
 mod accidents;
 #[path = "../it/harness.rs"]
@@ -43,6 +37,9 @@ fn main() -> ExitCode {
         lives::a_container_that_fails_is_started_again,
         lives::a_third_vm_is_refused_in_words,
         lives::an_image_that_is_not_there_is_said_in_words,
+        lives::a_pull_that_hangs_holds_up_nobody_else,
+        lives::a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_dead,
+        lives::metrics_of_a_guest_are_read_at_the_node,
         accidents::an_agent_killed_while_a_vm_is_planned_makes_another,
         accidents::an_agent_killed_when_a_vm_is_cloned_goes_on_with_it,
         accidents::an_agent_killed_while_a_vm_runs_goes_on_with_it,

@@ -23,7 +23,7 @@ use crate::pods::server::ServerError;
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
-        Self::new(reasons::CONFIG, error)
+        Self::new(reasons::CONFIG, &error)
     }
 }
 
@@ -117,13 +117,12 @@ pub(super) async fn logins(host: &Host, pod: &Pod) -> Vec<Credentials> {
     let namespace = pod.namespace().unwrap_or_default();
     let mut found = Vec::new();
     for name in references(pod).pull_secrets {
-        match host.server.secret(&namespace, &name).await {
-            Ok(Some(secret)) => found.extend(start::logins(&secret)),
-            Ok(None) | Err(_) => {
-                let message = format!("Unable to retrieve the image pull secret {name}; attempting to pull without it");
-                host.server
-                    .tell(pod, "Warning", "FailedToRetrieveImagePullSecret", &message);
-            }
+        if let Ok(Some(secret)) = host.server.secret(&namespace, &name).await {
+            found.extend(start::logins(&secret));
+        } else {
+            let message = format!("Unable to retrieve the image pull secret {name}; attempting to pull without it");
+            host.server
+                .tell(pod, "Warning", "FailedToRetrieveImagePullSecret", &message);
         }
     }
     found
@@ -143,7 +142,7 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, tokens: &T
     for volume in volumes.unwrap_or_default() {
         let failed = |why: &dyn std::fmt::Display| {
             let message = format!("MountVolume.SetUp failed for volume \"{}\": {why}", volume.name);
-            Refused::new(reasons::CREATING, message)
+            Refused::new(reasons::CREATING, &message)
         };
         let rendered = volumes::render(&context, volume, &objects).map_err(|error| failed(&error))?;
         let path = path(host, pod, &volume.name);
@@ -172,7 +171,7 @@ pub(super) fn shares(
 ) -> Result<(Vec<Link>, Vec<Share>), String> {
     let mounts = volumes::mounts(pod, container, environment).map_err(|error| error.to_string())?;
     let mut links = Vec::new();
-    let mut shared: BTreeMap<String, Access> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, Access> = BTreeMap::new();
     for (index, mount) in mounts.into_iter().enumerate() {
         let volume = path(host, pod, &mount.volume);
         let files = volume.join("..data").exists();
@@ -195,7 +194,7 @@ pub(super) fn shares(
                 } else {
                     Access::ReadWrite
                 };
-                let known = shared.entry(mount.volume.clone()).or_insert(access);
+                let known = wanted.entry(mount.volume.clone()).or_insert(access);
                 if access == Access::ReadWrite {
                     *known = access;
                 }
@@ -210,7 +209,7 @@ pub(super) fn shares(
             make: mount.sub_path.is_some() && !files,
         });
     }
-    let shares = shared
+    let shares = wanted
         .into_iter()
         .map(|(volume, access)| start::share(&share_name(&volume), &path(host, pod, &volume), access))
         .collect();

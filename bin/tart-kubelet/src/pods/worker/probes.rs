@@ -85,7 +85,7 @@ impl Worker {
         wake
     }
 
-    pub(super) fn probed(&mut self, probed: Probed) {
+    pub(super) fn probed(&mut self, probed: &Probed) {
         let Some(rounds) = self.rounds.get_mut(&probed.container) else {
             return;
         };

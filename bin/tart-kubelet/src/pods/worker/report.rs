@@ -32,8 +32,9 @@ impl Worker {
             if let Some(patch) = status::patch(&self.uid, self.published.as_ref(), &wanted) {
                 self.writing = true;
                 let (host, pod) = (self.host.clone(), Arc::clone(&self.pod));
-                self.tasks
-                    .spawn(async move { Happened::Wrote(Wrote(host.server.write_status(&pod, &patch).await)) });
+                self.tasks.spawn(async move {
+                    Happened::Wrote(Box::new(Wrote(host.server.write_status(&pod, &patch).await)))
+                });
                 return;
             }
         }

@@ -47,7 +47,7 @@ pub(super) async fn changed(scraped: Option<&mut Scraped>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Where the guest of a container is.

@@ -40,7 +40,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn new(reason: &'static str, message: impl ToString) -> Self {
+    pub(super) fn new(reason: &'static str, message: &impl ToString) -> Self {
         Self {
             reason,
             message: message.to_string(),
@@ -58,6 +58,12 @@ pub(super) fn has_command(pod: &Pod, container: &str) -> bool {
     })
 }
 
+/// What stands in for the last words of a container.
+pub(super) fn message_policy(pod: &Pod, container: &str) -> Option<String> {
+    let (_, container) = spec::container(pod, container)?;
+    container.termination_message_policy.clone()
+}
+
 /// Whether the address of a container is that of its Pod.
 pub(super) fn is_main(pod: &Pod, container: &str) -> bool {
     let first = pod.spec.as_ref().and_then(|spec| spec.containers.first());
@@ -73,10 +79,10 @@ pub(super) async fn ready(
     facts: &PodFacts,
     tokens: &Tokens,
 ) -> Result<Ready, Refused> {
-    let missing = || Refused::new(reasons::CONFIG, format!("the Pod has no container {name}"));
+    let missing = || Refused::new(reasons::CONFIG, &format!("the Pod has no container {name}"));
     let (_, container) = spec::container(pod, name).ok_or_else(missing)?;
     let text = container.image.clone().unwrap_or_default();
-    let image = ImageRef::parse(&text).map_err(|error| Refused::new(reasons::BAD_IMAGE, error))?;
+    let image = ImageRef::parse(&text).map_err(|error| Refused::new(reasons::BAD_IMAGE, &error))?;
     let read = objects::read(host, pod, tokens).await?;
     let allocatable = host.allocatable();
     let context = Context {
@@ -86,7 +92,7 @@ pub(super) async fn ready(
         allocatable: &allocatable,
     };
     let environment =
-        env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, error))?;
+        env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, &error))?;
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
     let logins = objects::logins(host, pod).await;
     let golden = pull(host, pod, image, policy, logins).await?;
@@ -94,12 +100,12 @@ pub(super) async fn ready(
     let unmade = |error| {
         Refused::new(
             reasons::CREATE,
-            format!("the folders of the container could not be made: {error}"),
+            &format!("the folders of the container could not be made: {error}"),
         )
     };
     room.furnish().map_err(unmade)?;
-    let (links, mut shares) =
-        objects::shares(host, pod, container, &environment, &room).map_err(|why| Refused::new(reasons::CONFIG, why))?;
+    let (links, mut shares) = objects::shares(host, pod, container, &environment, &room)
+        .map_err(|why| Refused::new(reasons::CONFIG, &why))?;
     let command = environment.command(container);
     let program = Program {
         words: [command.command, command.args].concat(),
@@ -155,7 +161,7 @@ async fn pull(
     let shown = image.to_string();
     let pulls = |reason, message| Refused {
         pulls: true,
-        ..Refused::new(reason, message)
+        ..Refused::new(reason, &message)
     };
     match host.images.ensure(image, policy, logins).await {
         Ok(golden) => {
@@ -209,8 +215,8 @@ pub(super) fn logins(secret: &k8s_openapi::api::core::v1::Secret) -> Vec<Credent
         username: String,
         #[serde(default)]
         password: String,
-        #[serde(default)]
-        auth: String,
+        #[serde(default, rename = "auth")]
+        both: String,
     }
     let data = secret.data.clone().unwrap_or_default();
     let auths = if let Some(bytes) = data.get(".dockerconfigjson") {
@@ -222,7 +228,7 @@ pub(super) fn logins(secret: &k8s_openapi::api::core::v1::Secret) -> Vec<Credent
     let read = |(host, auth): (String, Auth)| {
         use base64::Engine as _;
         let (username, password) = if auth.username.is_empty() {
-            let bytes = base64::engine::general_purpose::STANDARD.decode(&auth.auth).ok()?;
+            let bytes = base64::engine::general_purpose::STANDARD.decode(&auth.both).ok()?;
             let text = String::from_utf8(bytes).ok()?;
             let (username, password) = text.split_once(':')?;
             (username.to_owned(), password.to_owned())

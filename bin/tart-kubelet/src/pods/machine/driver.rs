@@ -1,0 +1,293 @@
+//! The way of a VM from the plan to its start, and from its end to nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use russet_pod::facts::reasons;
+use russet_vm::{Error, PodVm, Power, Process, Retry, VmName};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Life, Plan, Shop};
+use crate::ledger::{Ending, Entry, LedgerError, Shared, Stage};
+use crate::places::Place;
+use crate::pods::folder::Room;
+
+/// A file or a process of ours that fails for a moment.
+const AGAIN: Duration = Duration::from_secs(1);
+const SLOWEST_AGAIN: Duration = Duration::from_secs(30);
+
+/// Why a step did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Vm(#[from] Error),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What a step led to.
+pub(super) enum Next {
+    /// Another step, or the same one again.
+    Step,
+    /// It did not come to run, and what is left of it has to go.
+    Failed {
+        reason: &'static str,
+        message: String,
+        pause: Duration,
+    },
+    /// Nothing is left to do.
+    Over,
+}
+
+impl Next {
+    fn failed(reason: &'static str, error: &Error) -> Self {
+        let pause = match error.class() {
+            Retry::Later(pause) => pause,
+            Retry::UntilChanged => Duration::from_mins(1),
+        };
+        Self::Failed {
+            reason,
+            message: error.to_string(),
+            pause,
+        }
+    }
+
+    fn unwanted() -> Self {
+        Self::Failed {
+            reason: reasons::CREATING,
+            message: "it was not needed any more".to_owned(),
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+pub(super) struct Driver {
+    pub(super) vm: PodVm,
+    pub(super) name: VmName,
+    pub(super) shop: Shop,
+    pub(super) room: Room,
+    pub(super) plan: Plan,
+    pub(super) life: watch::Sender<Life>,
+    pub(super) stop: watch::Receiver<Option<Instant>>,
+    pub(super) place: Option<Place>,
+}
+
+impl Driver {
+    pub(super) async fn run(mut self) {
+        self.place = self.shop.places.keep(&self.vm);
+        let mut pause = AGAIN;
+        loop {
+            let done = match self.step().await {
+                Ok(Next::Step) => Ok(false),
+                Ok(Next::Over) => return,
+                Ok(Next::Failed { reason, message, pause }) => {
+                    self.give_up(reason, message, pause).await.map(|()| true)
+                }
+                Err(trouble) => Err(trouble),
+            };
+            match done {
+                Ok(true) => return,
+                Ok(false) => pause = AGAIN,
+                Err(trouble) => {
+                    tracing::warn!(vm = %self.vm, error = %trouble, "a step of a virtual machine failed; it is tried again");
+                    self.held_up(trouble.to_string());
+                    let mut stop = self.stop.clone();
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        changed = stop.changed() => if changed.is_err() { return },
+                    }
+                    pause = (pause * 2).min(SLOWEST_AGAIN);
+                }
+            }
+        }
+    }
+
+    fn held_up(&self, why: String) {
+        self.life.send_if_modified(|life| {
+            let waits = Life::Making(Some(why));
+            let news = matches!(life, Life::Making(_)) && *life != waits;
+            if news {
+                *life = waits;
+            }
+            news
+        });
+    }
+
+    pub(super) fn entry(&self) -> Option<Entry> {
+        self.shop.ledger.get(&self.vm)
+    }
+
+    pub(super) fn advance(&self, stage: Stage) -> Result<(), LedgerError> {
+        tracing::debug!(vm = %self.vm, ?stage, "a virtual machine goes on");
+        self.shop.ledger.advance(&self.vm, |entry| entry.stage = stage)
+    }
+
+    /// One step from wherever it is.
+    async fn step(&mut self) -> Result<Next, Trouble> {
+        match self.entry().map(|entry| entry.stage) {
+            None => self.make().await,
+            Some(Stage::Planned) => Ok(Next::Failed {
+                reason: reasons::CREATE,
+                message: "the agent was restarted while the virtual machine was made".to_owned(),
+                pause: Duration::ZERO,
+            }),
+            Some(Stage::Cloned) => self.boot().await,
+            Some(Stage::Running { process, at }) => self.live(&process, at).await,
+            Some(Stage::Stopped(ending)) => {
+                self.life.send_replace(Life::Ended {
+                    ending: ending.clone(),
+                    gone: false,
+                });
+                self.remove().await?;
+                self.advance(Stage::Deleted(ending))?;
+                Ok(Next::Step)
+            }
+            Some(Stage::Deleted(ending)) => {
+                self.place = None;
+                self.life.send_replace(Life::Ended { ending, gone: true });
+                Ok(Next::Over)
+            }
+        }
+    }
+
+    /// Leaves nothing behind but, for one that an earlier agent planned, the name, which is not used again.
+    async fn give_up(&mut self, reason: &'static str, message: String, pause: Duration) -> Result<(), Trouble> {
+        self.remove().await?;
+        if self.plan.source.is_some() {
+            self.shop.ledger.forget(&self.vm)?;
+        } else {
+            let ending = Ending::failed(0, reason, message.clone(), Timestamp::now());
+            self.shop.ledger.advance(&self.vm, |entry| {
+                entry.stage = Stage::Deleted(ending);
+                entry.given_up = true;
+            })?;
+        }
+        self.life.send_replace(Life::Failed { reason, message, pause });
+        Ok(())
+    }
+
+    async fn remove(&mut self) -> Result<(), Trouble> {
+        let runtime = &self.shop.runtime;
+        runtime
+            .stop(&self.name, Duration::ZERO)
+            .await
+            .or_else(missing_is_fine)?;
+        self.place = None;
+        runtime.delete(&self.name).await?;
+        if let Err(error) = self.room.clear_secrets() {
+            tracing::warn!(vm = %self.vm, %error, "what a container was started with could not be removed");
+        }
+        Ok(())
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.borrow().is_some()
+    }
+
+    /// Takes a place; `false` if it was told to stop before there was one.
+    async fn take_place(&mut self) -> Result<bool, Trouble> {
+        if self.place.is_some() {
+            return Ok(true);
+        }
+        let mut stop = self.stop.clone();
+        let full = |names: BTreeSet<String>| {
+            let names: Vec<String> = names.into_iter().collect();
+            self.held_up(format!(
+                "the host runs as many virtual machines as macOS allows ({}); this one starts when one of them ends",
+                names.join(", ")
+            ));
+        };
+        let taken = tokio::select! {
+            taken = self.shop.places.take(&self.vm, full) => Some(taken?),
+            () = told(&mut stop) => None,
+        };
+        self.place = taken;
+        self.life.send_replace(Life::Making(None));
+        Ok(self.place.is_some())
+    }
+
+    /// From nothing to a VM that can be started.
+    async fn make(&mut self) -> Result<Next, Trouble> {
+        let Some(source) = self.plan.source.clone() else {
+            return Ok(Next::unwanted());
+        };
+        if self.stopping() || !self.take_place().await? {
+            return Ok(Next::unwanted());
+        }
+        self.shop.ledger.write(
+            &self.vm,
+            Entry {
+                pod: self.plan.pod.clone(),
+                planned: Timestamp::now(),
+                image: self.plan.image.clone(),
+                shares: self.plan.launch.shares.iter().map(Shared::from).collect(),
+                stage: Stage::Planned,
+                running: None,
+                given_up: false,
+            },
+        )?;
+        let made = async {
+            self.shop.runtime.clone_vm(&source, &self.name).await?;
+            self.shop.runtime.configure(&self.name, self.plan.hardware).await
+        };
+        match made.await {
+            Ok(()) => {
+                self.advance(Stage::Cloned)?;
+                Ok(Next::Step)
+            }
+            Err(error) => Ok(Next::failed(reasons::CREATE, &error)),
+        }
+    }
+
+    /// From a VM that is there to one that runs.
+    async fn boot(&mut self) -> Result<Next, Trouble> {
+        match self.shop.runtime.power(&self.name).await? {
+            None => return Ok(Next::failed(reasons::CREATE, &Error::Missing(self.name.to_string()))),
+            Some(Power::Running(process)) => return self.found_running(process),
+            // It was started, and has ended before anybody wrote that down.
+            Some(Power::Ended(exit)) => return self.ended(Some(exit), None),
+            Some(Power::Off) => {}
+        }
+        if self.stopping() || !self.take_place().await? {
+            return Ok(Next::unwanted());
+        }
+        match self.shop.runtime.start(&self.name, &self.plan.launch).await {
+            Ok(process) => {
+                let at = Timestamp::now();
+                self.advance(Stage::Running { process, at })?;
+                Ok(Next::Step)
+            }
+            // By an agent that died meanwhile; the next look finds it.
+            Err(Error::Running(_)) => Ok(Next::Step),
+            Err(error) => Ok(Next::failed(reasons::RUN, &error)),
+        }
+    }
+
+    fn found_running(&self, process: Option<Process>) -> Result<Next, Trouble> {
+        let process = process.unwrap_or(Process {
+            pid: 0,
+            started: String::new(),
+        });
+        tracing::info!(vm = %self.vm, "a virtual machine runs already; going on with it");
+        let at = Timestamp::now();
+        self.advance(Stage::Running { process, at })?;
+        Ok(Next::Step)
+    }
+}
+
+/// Waits for the word to stop.
+pub(super) async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
+    if stop.wait_for(Option::is_some).await.is_err() {
+        // Nobody is left to say it.
+        std::future::pending::<()>().await;
+    }
+}
+
+pub(super) fn missing_is_fine(error: Error) -> Result<(), Error> {
+    match error {
+        Error::Missing(_) | Error::NotRunning(_) => Ok(()),
+        other => Err(other),
+    }
+}

@@ -1,0 +1,254 @@
+//! The time between the start of a VM and its end.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use russet_pod::facts::reasons;
+use russet_vm::{Error, ExecRequest, Exit, GuestCommand, Power, Process, Step, collect};
+use tokio::time::Instant;
+
+use super::driver::{Driver, Next, Trouble, missing_is_fine, told};
+use super::{Life, ending};
+use crate::ledger::{Ending, Stage};
+use crate::pods::journal::Marker;
+use crate::pods::{folder, guest};
+
+/// The name of the container's own program among those of its VM.
+const MAIN: &str = "main";
+/// How often a guest that boots is asked for its address, and the host for the end of a program.
+const LOOK: Duration = Duration::from_millis(250);
+/// Asking for an address starts a process, so a guest that takes long is asked less often.
+const SLOWEST_LOOK: Duration = Duration::from_secs(2);
+/// A guest that is asked to run something and does not answer within this is asked again.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the end of a VM may take to show after the line to its guest broke.
+const SETTLE: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// A VM that runs, until it does not, or what runs in it.
+    pub(super) async fn live(&mut self, process: &Process, at: Timestamp) -> Result<Next, Trouble> {
+        tracing::debug!(vm = %self.vm, pid = process.pid, "watching a virtual machine");
+        let mut halt = self.stop.clone();
+        let up = async {
+            let address = self.come_up(at).await?;
+            self.watch(address).await
+        };
+        let ended = async {
+            match self.shop.runtime.ended(&self.name).await {
+                Ok(exit) => Ok(Some(exit)),
+                // Gone, with everything that was known of it.
+                Err(Error::Missing(_) | Error::NotRunning(_)) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        tokio::select! {
+            biased;
+            exit = ended => {
+                let exit = exit?;
+                // A program that took its VM down with it was seen to end first.
+                let step = self.shop.runtime.step(&self.name, MAIN).await?;
+                self.ended(exit, step)
+            }
+            step = up => match step {
+                // The line to the guest may be the first to notice that its VM ends.
+                Ok(Step::Lost) => {
+                    let exit = tokio::time::timeout(SETTLE, self.shop.runtime.ended(&self.name)).await;
+                    self.ended(exit.ok().and_then(Result::ok), Some(Step::Lost))
+                }
+                Ok(step) => self.ended(None, Some(step)),
+                // It ended meanwhile, and the next look sees how.
+                Err(Trouble::Vm(Error::NotRunning(_))) => Ok(Next::Step),
+                Err(trouble) => Err(trouble),
+            },
+            () = told(&mut halt) => {
+                let ending = self.put_down().await?;
+                self.advance(Stage::Stopped(ending))?;
+                Ok(Next::Step)
+            }
+        }
+    }
+
+    /// Writes down how it ended. One that never came up is no end of a container.
+    pub(super) fn ended(&self, exit: Option<Exit>, step: Option<Step>) -> Result<Next, Trouble> {
+        let ran = self.entry().is_some_and(|entry| entry.running.is_some());
+        if let Some(why) = exit.as_ref().filter(|_| !ran).and_then(ending::not_started) {
+            return Ok(Next::Failed {
+                reason: reasons::RUN,
+                message: why,
+                pause: Duration::from_secs(10),
+            });
+        }
+        self.advance(Stage::Stopped(self.ending(exit, step)))?;
+        Ok(Next::Step)
+    }
+
+    /// Waits for the guest, and starts the container's program in it. Does both only if that was not done.
+    async fn come_up(&self, at: Timestamp) -> Result<Option<Ipv4Addr>, Trouble> {
+        let runtime = &self.shop.runtime;
+        let known = self.entry().and_then(|entry| entry.running);
+        if self.plan.command && runtime.step(&self.name, MAIN).await?.is_none() {
+            self.answered().await?;
+            let command = GuestCommand {
+                words: guest::start(),
+                log: self.room.log(),
+            };
+            match runtime.spawn(&self.name, MAIN, &command).await {
+                Ok(()) | Err(Error::Running(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut pause = LOOK;
+        let address = loop {
+            match runtime.address(&self.name).await? {
+                Some(address) => break Some(address),
+                None if known.is_some() || self.plan.command => break None,
+                None => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SLOWEST_LOOK);
+        };
+        let since = known.unwrap_or_else(Timestamp::now);
+        if known.is_none() {
+            self.shop.meters.booted(since.duration_since(at).unsigned_abs());
+            self.shop
+                .ledger
+                .advance(&self.vm, |entry| entry.running = Some(since))?;
+        }
+        self.life.send_replace(Life::Running { since, address });
+        Ok(address)
+    }
+
+    /// Waits until the guest runs programs. A program that nobody listens to would leave its complaint in the container's log.
+    async fn answered(&self) -> Result<(), Trouble> {
+        let mut pause = LOOK;
+        loop {
+            let request = ExecRequest {
+                words: vec!["true".to_owned()],
+                ..ExecRequest::default()
+            };
+            let asked = async { collect(self.shop.runtime.exec(&self.name, request).await?, b"", 1024).await };
+            match tokio::time::timeout(ANSWER, asked).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(Error::NoAgent { .. })) | Err(_) => {}
+                Ok(Err(error)) => return Err(error.into()),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SLOWEST_LOOK);
+        }
+    }
+
+    /// Waits for the end of the container's program; one without a program ends with its VM.
+    async fn watch(&self, mut address: Option<Ipv4Addr>) -> Result<Step, Trouble> {
+        let mut pause = LOOK;
+        let mut marker = Marker::new(self.room.log(), self.room.marks());
+        loop {
+            if let Err(error) = marker.look(Timestamp::now()) {
+                tracing::debug!(vm = %self.vm, %error, "when a container said something could not be written down");
+            }
+            if self.plan.command {
+                match self.shop.runtime.step(&self.name, MAIN).await? {
+                    Some(Step::Running { .. }) => {}
+                    Some(over) => return Ok(over),
+                    None => return Ok(Step::Lost),
+                }
+            } else if address.is_some() {
+                std::future::pending::<()>().await;
+            }
+            if address.is_none()
+                && let Ok(Some(found)) = self.shop.runtime.address(&self.name).await
+            {
+                address = Some(found);
+                self.life.send_modify(|life| {
+                    if let Life::Running { address, .. } = life {
+                        *address = Some(found);
+                    }
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause = if address.is_some() {
+                LOOK
+            } else {
+                (pause * 2).min(SLOWEST_LOOK)
+            };
+        }
+    }
+
+    /// Ends what runs, within the time it was given.
+    async fn put_down(&self) -> Result<Ending, Trouble> {
+        let runtime = &self.shop.runtime;
+        if self.plan.command {
+            self.end_program().await?;
+        } else {
+            let grace = self.left();
+            if !grace.is_zero() {
+                self.within_grace(async { runtime.stop(&self.name, grace).await.or_else(missing_is_fine) })
+                    .await?;
+            }
+        }
+        let step = runtime.step(&self.name, MAIN).await?;
+        runtime
+            .stop(&self.name, Duration::ZERO)
+            .await
+            .or_else(missing_is_fine)?;
+        let exit = match runtime.power(&self.name).await? {
+            Some(Power::Ended(exit)) if !self.plan.command => Some(exit),
+            _ => None,
+        };
+        Ok(ending::by_us(self.ending(exit, step)))
+    }
+
+    /// Asks the container's program to end, and waits as long as it may take.
+    async fn end_program(&self) -> Result<(), Trouble> {
+        let runtime = &self.shop.runtime;
+        let Some(Step::Running { .. }) = runtime.step(&self.name, MAIN).await? else {
+            return Ok(());
+        };
+        self.within_grace(async {
+            let request = ExecRequest {
+                words: guest::terminate(),
+                ..ExecRequest::default()
+            };
+            let told = async { collect(runtime.exec(&self.name, request).await?, b"", 1024).await };
+            // A guest that does not listen is ended all the same.
+            let _ = tokio::time::timeout(ANSWER, told).await;
+            while let Some(Step::Running { .. }) = runtime.step(&self.name, MAIN).await? {
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    fn left(&self) -> Duration {
+        let by = *self.stop.borrow();
+        by.map_or(Duration::ZERO, |by| by.saturating_duration_since(Instant::now()))
+    }
+
+    /// Lets something take as long as it was given, which may become less.
+    async fn within_grace(&self, work: impl Future<Output = Result<(), Error>>) -> Result<(), Trouble> {
+        tokio::pin!(work);
+        let mut stop = self.stop.clone();
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done?),
+                () = tokio::time::sleep(self.left()) => return Ok(()),
+                changed = stop.changed() => if changed.is_err() { return Ok(()) },
+            }
+        }
+    }
+
+    fn ending(&self, exit: Option<Exit>, step: Option<Step>) -> Ending {
+        let told = ending::Told {
+            command: self.plan.command,
+            exit,
+            step,
+            code: self.room.exit_code(),
+            policy: self.plan.message_policy.clone(),
+            last_words: self.room.left(guest::LAST_WORDS, ending::LAST_WORDS),
+            log: folder::tail(&self.room.log(), ending::LAST_WORDS).unwrap_or_default(),
+            now: Timestamp::now(),
+        };
+        told.ending()
+    }
+}

@@ -1,0 +1,89 @@
+//! What a Pod's task begins with: what earlier agents left, and whether the Node takes the Pod on at all.
+
+use russet_pod::status::Phase;
+use russet_vm::PodVm;
+
+use super::{AGAIN, Wanted, Worker, start};
+use crate::ledger::Stage;
+use crate::pods::machine::{Machine, Plan};
+
+impl Worker {
+    /// Goes on with the VMs of earlier agents.
+    pub(super) fn adopt(&mut self) {
+        for (vm, entry) in self.host.shop.ledger.of_pod(&self.uid) {
+            let container = vm.container().to_owned();
+            let present = self.kept.record.attempts.get(&container) == Some(&vm.attempt());
+            if matches!(entry.stage, Stage::Deleted(_)) || !present {
+                continue;
+            }
+            let command = start::has_command(&self.pod, &container);
+            let plan = Plan {
+                message_policy: start::message_policy(&self.pod, &container),
+                ..Plan::adopted(&entry, command)
+            };
+            let machine = self.machine(vm, plan);
+            self.machines.insert(container, machine);
+        }
+        if self.is_over() && self.machines.is_empty() {
+            self.kept.record.finished = true;
+            self.silent = self.kept.is_new() || self.kept.record.refused;
+        } else if self.kept.record.refused {
+            // Nobody heard of it yet, so it is asked again.
+            (self.kept.record.refused, self.kept.record.finished) = (false, false);
+        }
+        // What was begun was taken on, whatever is left of the memory of that.
+        self.kept.record.taken_on |= !self.kept.record.facts.containers.is_empty();
+        if self.kept.record.taken_on && !self.kept.record.finished {
+            self.host.roster.add(&self.uid, &self.pod);
+        }
+    }
+
+    /// Whether the Node takes the Pod on, asked once. `false` if the Pod is gone before that is decided.
+    pub(super) async fn admitted(&mut self) -> bool {
+        if self.kept.record.taken_on || self.kept.record.finished {
+            return true;
+        }
+        loop {
+            let verdict = {
+                let admission = self.host.roster.admit(&self.host, &self.uid, &self.pod);
+                tokio::select! {
+                    verdict = admission => verdict,
+                    changed = self.wanted.changed() => match changed.map(|()| self.wanted.borrow().clone()) {
+                        Ok(Wanted::Pod(pod)) => {
+                            self.pod = pod;
+                            continue;
+                        }
+                        _ => return false,
+                    },
+                }
+            };
+            match verdict {
+                Ok(Ok(())) => {
+                    self.kept.record.taken_on = true;
+                    return true;
+                }
+                Ok(Err(refusal)) => {
+                    self.tell_once(&refusal.reason, &refusal.message);
+                    self.refusal = Some(refusal);
+                    (self.kept.record.refused, self.kept.record.finished) = (true, true);
+                    return true;
+                }
+                Err(error) => {
+                    tracing::debug!(uid = self.uid, %error, "a Pod waits to be taken on");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    pub(super) fn machine(&self, vm: PodVm, plan: Plan) -> Machine {
+        let room = self.host.folders.room(&vm);
+        Machine::start(self.host.shop.clone(), vm, room, plan)
+    }
+
+    /// Whether the API server already knows of an end.
+    fn is_over(&self) -> bool {
+        let phase = self.pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase.and_then(Phase::parse).is_some_and(Phase::is_terminal)
+    }
+}

@@ -1,0 +1,139 @@
+//! What a decision is turned into. Nothing here waits.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::LifecycleHandler;
+use kube::ResourceExt as _;
+use russet_pod::facts::Hook;
+use russet_pod::lifecycle::Stop;
+use russet_vm::PodVm;
+use tokio::time::Instant;
+
+use super::hooks::Within;
+use super::{Happened, REFRESH, SLOWEST_AGAIN, Worker, objects, start};
+use crate::pods::folder;
+use crate::pods::machine::{Life, Machine};
+
+impl Worker {
+    pub(super) fn prepare(&mut self) {
+        let waits = self.later.is_some_and(|later| Instant::now() < later);
+        if self.preparing || waits {
+            return;
+        }
+        self.preparing = true;
+        self.refresh = Instant::now() + REFRESH;
+        let (host, pod, tokens) = (self.host.clone(), Arc::clone(&self.pod), self.tokens.clone());
+        let facts = self.kept.record.facts.clone();
+        self.tasks
+            .spawn(async move { Happened::Prepared(objects::prepare(&host, &pod, &facts, &tokens).await) });
+    }
+
+    /// Volumes follow what they are made of for as long as somebody may read them.
+    pub(super) fn refresh(&mut self) {
+        let live = self.kept.record.facts.prepared && !self.machines.is_empty();
+        if live && Instant::now() >= self.refresh {
+            self.prepare();
+        }
+    }
+
+    pub(super) fn start(&mut self, container: &str) {
+        let entries = self.host.shop.ledger.of_pod(&self.uid);
+        let attempt = self.kept.record.next_attempt(container, &entries);
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let vm = match PodVm::new(&namespace, &self.pod.name_any(), container, &self.uid, attempt) {
+            Ok(vm) => vm,
+            Err(error) => {
+                // No API server gives such a name out; nothing will change it.
+                let retry = Timestamp::now() + SLOWEST_AGAIN;
+                let facts = self.kept.record.facts.container_mut(container);
+                facts.stuck(russet_pod::facts::reasons::CREATE, error.to_string(), retry);
+                return;
+            }
+        };
+        self.kept.record.attempts.insert(container.to_owned(), attempt);
+        self.kept.record.facts.container_mut(container).begun(Timestamp::now());
+        // Before the first effect, so that no later agent uses the number again.
+        if let Err(error) = self.kept.save() {
+            tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
+            self.kept.record.facts.container_mut(container).abandoned();
+            self.try_later();
+            return;
+        }
+        let (host, pod, name) = (self.host.clone(), Arc::clone(&self.pod), container.to_owned());
+        let (facts, tokens) = (self.kept.record.facts.clone(), self.tokens.clone());
+        let task = self.tasks.spawn(async move {
+            let ready = start::ready(&host, &pod, &name, vm, &facts, &tokens).await;
+            Happened::Ready(name, Box::new(ready))
+        });
+        self.starting.insert(container.to_owned(), task);
+    }
+
+    pub(super) fn greet(&mut self, container: String, hook: LifecycleHandler) {
+        let Some(machine) = self.machines.get(&container) else {
+            return;
+        };
+        self.kept.record.facts.container_mut(&container).post_start = Hook::Running;
+        let within = self.within(machine);
+        let (pod, attempt) = (Arc::clone(&self.pod), machine.vm.attempt());
+        self.tasks.spawn(async move {
+            let done = within.hook(&pod, &container, &hook).await;
+            Happened::Greeted(container, attempt, done)
+        });
+    }
+
+    fn within(&self, machine: &Machine) -> Within {
+        let address = match machine.now() {
+            Life::Running { address, .. } => address,
+            _ => None,
+        };
+        Within::new(&self.host.shop.runtime, &machine.vm, address)
+    }
+
+    pub(super) fn stop(&mut self, stop: Stop) {
+        let facts = self.kept.record.facts.container_mut(&stop.container);
+        let first = facts.stopping.is_none();
+        facts.told_to_stop(stop.deadline);
+        let Some(machine) = self.machines.get(&stop.container) else {
+            if let Some(task) = self.starting.remove(&stop.container) {
+                task.abort();
+            }
+            facts.abandoned();
+            return;
+        };
+        let begun = Instant::now();
+        let message = stop.message();
+        match stop.pre_stop.clone() {
+            None => machine.stop_by(begun + stop.grace),
+            Some(hook) => {
+                let within = self.within(machine);
+                let (host, pod, attempt) = (self.host.clone(), Arc::clone(&self.pod), machine.vm.attempt());
+                self.tasks.spawn(async move {
+                    let hook = within.hook(&pod, &stop.container, &hook);
+                    if !matches!(tokio::time::timeout(stop.grace, hook).await, Ok(Ok(()))) {
+                        host.server
+                            .tell(&pod, "Warning", "FailedPreStopHook", "PreStopHook failed");
+                    }
+                    let now = Instant::now();
+                    let deadline = now + stop.after_hook(now - begun);
+                    Happened::Parted(stop.container, attempt, deadline)
+                });
+            }
+        }
+        if first {
+            self.tell_once("Killing", &message);
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        if self.machines.is_empty() && self.starting.is_empty() {
+            self.kept.record.finished = true;
+            self.kept.record.facts.prepared = false;
+            self.host.roster.remove(&self.uid);
+            let volumes = self.host.folders.volumes(&self.uid);
+            if let Err(error) = folder::remove(&volumes) {
+                tracing::warn!(uid = self.uid, %error, "the volumes of a Pod could not be removed");
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What came of it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use russet_pod::facts::Hook;
+
+use super::start::{Ready, Refused};
+use super::{AGAIN, Happened, Worker};
+
+impl Worker {
+    pub(super) fn hear(&mut self, happened: Happened) {
+        match happened {
+            Happened::Prepared(done) => {
+                self.preparing = false;
+                match done {
+                    Ok(()) => {
+                        self.kept.record.facts.prepared = true;
+                        self.pause = AGAIN;
+                    }
+                    // What is there stays as it is.
+                    Err(refused) if self.kept.record.facts.prepared => {
+                        tracing::info!(
+                            uid = self.uid,
+                            why = refused.message,
+                            "the volumes of a Pod were not refreshed"
+                        );
+                    }
+                    Err(refused) => {
+                        self.tell_once("FailedMount", &refused.message);
+                        let pod = Arc::clone(&self.pod);
+                        for (_, container) in russet_pod::spec::containers(&pod) {
+                            self.kept.record.facts.container_mut(&container.name).note = Some(refused.message.clone());
+                        }
+                        self.try_later();
+                    }
+                }
+            }
+            Happened::Ready(container, ready) => {
+                self.starting.remove(&container);
+                match *ready {
+                    Ok(Ready { vm, plan }) => {
+                        self.kept.record.facts.container_mut(&container).image_id = Some(plan.image.clone());
+                        self.tell_once("Created", &format!("Created container: {container}"));
+                        let machine = self.machine(vm, plan);
+                        self.machines.insert(container, machine);
+                    }
+                    Err(refused) => self.refuse(&container, &refused),
+                }
+            }
+            Happened::Greeted(container, attempt, done) => {
+                if self.is_present(&container, attempt) {
+                    let facts = self.kept.record.facts.container_mut(&container);
+                    facts.post_start = match done {
+                        Ok(()) => Hook::Done,
+                        Err(why) => Hook::Failed(why),
+                    };
+                }
+            }
+            Happened::Parted(container, attempt, deadline) => {
+                if let Some(machine) = self
+                    .machines
+                    .get(&container)
+                    .filter(|machine| machine.vm.attempt() == attempt)
+                {
+                    machine.stop_by(deadline);
+                }
+            }
+            Happened::Probed(probed) => self.probed(&probed),
+            Happened::Wrote(wrote) => self.wrote(*wrote),
+            Happened::Deleted(done) => {
+                self.deleting = done;
+                if !done {
+                    self.try_later();
+                }
+            }
+        }
+    }
+
+    fn is_present(&self, container: &str, attempt: u32) -> bool {
+        self.machines
+            .get(container)
+            .is_some_and(|machine| machine.vm.attempt() == attempt)
+    }
+
+    /// A container that could not be given a VM, and when it is tried again.
+    fn refuse(&mut self, container: &str, refused: &Refused) {
+        let now = Timestamp::now();
+        let facts = self.kept.record.facts.container_mut(container);
+        let retry = if refused.pulls {
+            self.kept
+                .record
+                .pulls
+                .entry(container.to_owned())
+                .or_default()
+                .failed(now)
+        } else {
+            now + refused.pause
+        };
+        if facts.stopping.is_some() {
+            facts.abandoned();
+        } else {
+            facts.stuck(refused.reason, refused.message.clone(), retry);
+        }
+        self.tell_once("Failed", &refused.message);
+    }
+}
