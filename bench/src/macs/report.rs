@@ -205,7 +205,8 @@ mod tests {
     /// A figure that depends on no machine is no figure but a promise.
     #[test]
     fn a_run_that_breaks_a_promise_is_an_error() {
-        let cases: [(fn(&mut Report), &str); 6] = [
+        type Spoil = fn(&mut Report);
+        let cases: [(Spoil, &str); 6] = [
             (|report| report.again.efforts[3].uploaded = 1, "got 1 bytes"),
             (|report| report.again.efforts[3].commands = 4, "4 round trips"),
             (|report| report.roll.efforts[9].uploaded *= 2, "made an upload of"),
