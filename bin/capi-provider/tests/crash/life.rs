@@ -191,8 +191,8 @@ fn only_tells(request: &Request<Body>) -> bool {
     }
     let body = request.body().try_clone().map(Body::collect_bytes);
     let body = body.and_then(|body| body.now_or_never()?.ok()).unwrap_or_default();
-    let patch: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let status = patch["status"].as_object();
+    let written: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let status = written["status"].as_object();
     status.is_some_and(|status| status.keys().all(|key| TOLD.contains(&key.as_str())))
 }
 
