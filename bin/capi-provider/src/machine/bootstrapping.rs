@@ -131,8 +131,8 @@ impl Context {
                 let prepared = prepare(&services, &mac, &machine, &host, credentials).await;
                 let job = Job {
                     kind,
-                    hash,
                     facts,
+                    hash,
                     ..prepared.map_err(Trouble::Preparation)?
                 };
                 bootstrapper.run(job, progress, stop).await.map_err(Trouble::Host)
