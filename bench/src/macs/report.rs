@@ -167,6 +167,9 @@ mod tests {
     use crate::fleet::table::examples::head;
     use russet_capi_provider::bootstrap::Effort;
 
+    /// What is done to good figures, and what is said about it then.
+    type Harm = (fn(&mut Report), &'static str);
+
     fn round(seconds: u64, commands: u32, uploaded: u64) -> Round {
         Round {
             wall: Duration::from_secs(seconds),
@@ -205,8 +208,7 @@ mod tests {
     /// A figure that depends on no machine is no figure but a promise.
     #[test]
     fn a_run_that_breaks_a_promise_is_an_error() {
-        type Spoil = fn(&mut Report);
-        let cases: [(Spoil, &str); 6] = [
+        let cases: [Harm; 6] = [
             (|report| report.again.efforts[3].uploaded = 1, "got 1 bytes"),
             (|report| report.again.efforts[3].commands = 4, "4 round trips"),
             (|report| report.roll.efforts[9].uploaded *= 2, "made an upload of"),
