@@ -22,7 +22,7 @@ const FIRST: u16 = 20_000;
 const COUNT: u64 = 10_000;
 const ATTEMPTS: u32 = 200;
 /// How long a process that was killed may hold on to its ports: for all of them together.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(5);
 const LINGER_STEP: Duration = Duration::from_millis(20);
 
 /// Why no ports could be chosen.

@@ -66,7 +66,14 @@ fn up_to_date(verdict: &Verdict, steps: &[Step]) -> Condition {
     if *verdict == Verdict::UpToDate {
         return condition;
     }
-    condition.message(verdict.to_string()).severity(severity)
+    let mut message = verdict.to_string();
+    // That it is tried again is no news without what went wrong.
+    if let Verdict::Wait(Wait::Retry { .. } | Wait::GaveUp { .. }) = verdict
+        && let Some((step, why)) = in_state(steps, StepState::Failed).next()
+    {
+        message = format!("{message}. Step {step}: {why}");
+    }
+    condition.message(message).severity(severity)
 }
 
 /// Puts what a rollout knows of a host into its status. A host that gave up is shown as failed until it did not.
@@ -82,8 +89,13 @@ fn put(draft: &mut Draft, marks: &Marks, message: &str) {
 
 /// Steps that had to wait, and why.
 fn held(steps: &[Step]) -> impl Iterator<Item = (&str, &str)> {
-    let pending = steps.iter().filter(|step| step.state == StepState::Pending);
-    pending.filter_map(|step| Some((step.name.as_str(), step.message.as_deref()?)))
+    in_state(steps, StepState::Pending)
+}
+
+/// Steps that are in a state and say why.
+fn in_state(steps: &[Step], state: StepState) -> impl Iterator<Item = (&str, &str)> {
+    let found = steps.iter().filter(move |step| step.state == state);
+    found.filter_map(|step| Some((step.name.as_str(), step.message.as_deref()?)))
 }
 
 /// Whether steps of a set-up that is over had to wait.
@@ -392,5 +404,27 @@ mod tests {
         let message = message.unwrap();
         assert_eq!(message, "step github-runner: packer has another code signature");
         assert_eq!(note(StepState::Succeeded, None), fine);
+    }
+
+    /// While the next try was waited for, the condition said when that is, and no longer what had failed.
+    #[test]
+    fn who_waits_for_the_next_try_is_told_what_failed() {
+        let mut steps = Vec::new();
+        let why = Some("it is still the process from before".to_owned());
+        note_step(
+            &mut steps,
+            "tart-kubelet-job",
+            StepState::Failed,
+            why,
+            Timestamp::UNIX_EPOCH,
+        );
+        let at = Timestamp::UNIX_EPOCH;
+        let told = up_to_date(&Verdict::Wait(Wait::Retry { tries: 2, at }), &steps);
+        let message = told.message.unwrap();
+        assert!(message.contains("failed 2 times"), "{message}");
+        assert!(
+            message.ends_with("Step tart-kubelet-job: it is still the process from before"),
+            "{message}"
+        );
     }
 }

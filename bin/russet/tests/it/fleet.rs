@@ -1,6 +1,6 @@
 //! The Macs of `up`: they come, they scale both ways, they are still there after a restart.
 
-use crate::sandbox::{Sandbox, processes, until, until_gone};
+use crate::sandbox::{Sandbox, processes, text, until, until_gone};
 use russet::status::document::{Document, Fleet, Health};
 use rustix::process::Signal;
 
@@ -134,9 +134,10 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     let ran = sandbox
         .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
         .expect(0);
+    let log = text(&sandbox.layout().log("russet"));
     assert!(
         ran.stderr.contains("provider chart (helm)      unchanged"),
-        "{}",
+        "{}\n{log}",
         ran.stderr
     );
     let after = fleet(&sandbox.status()).macs;

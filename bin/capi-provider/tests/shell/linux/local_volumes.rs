@@ -194,8 +194,13 @@ async fn a_node_of_the_same_name_keeps_its_volumes() -> Result<()> {
     let patch = PatchParams::default();
     let finalizers = |all: &[String]| Patch::Merge(json!({"metadata": {"finalizers": all}}));
     machine.patch(&name, &patch, &finalizers(&held)).await?;
+    // A machine is ready before its Node is there.
+    let node = wait::until(&format!("the Node {name}"), PATIENCE, || async {
+        let found = nodes.get_opt(&name).await?;
+        Ok(found.map_or_else(|| Look::not_yet("it has not joined"), Look::Done))
+    })
+    .await?;
     let trial = trial.without_boots();
-    let node = nodes.get(&name).await?;
     nodes.delete(&name, &DeleteParams::default()).await?;
     gone(&nodes, &name).await?;
     let other = json!({
