@@ -174,10 +174,9 @@ pub(super) fn shares(
     let mut wanted: BTreeMap<String, Access> = BTreeMap::new();
     for (index, mount) in mounts.into_iter().enumerate() {
         let volume = path(host, pod, &mount.volume);
-        let files = volume.join("..data").exists();
         let source = match &mount.sub_path {
             // A part of such a volume is what it was at the start.
-            Some(part) if files => {
+            Some(part) if mount.files => {
                 let copy = format!("part-{index}");
                 duplicate(&volume.join("..data").join(part), &room.env().join(&copy)).map_err(|error| {
                     format!(
@@ -206,7 +205,7 @@ pub(super) fn shares(
         links.push(Link {
             source,
             target: mount.path,
-            make: mount.sub_path.is_some() && !files,
+            make: mount.sub_path.is_some() && !mount.files,
         });
     }
     let shares = wanted
