@@ -378,6 +378,14 @@ fn files_of_kubernetes_are_read_only_whatever_the_mount_says() {
     assert!(read_only(json!({"name": "e", "mountPath": "/e", "readOnly": true})));
 }
 
+/// An agent that looked for `..data` on the disk could be led anywhere on the host by a link that a guest had left in its emptyDir.
+#[test]
+fn the_spec_says_which_volumes_are_files_of_ours() {
+    let files = |mount| mounted(mount).unwrap()[0].files;
+    assert!(files(json!({"name": "c", "mountPath": "/c", "subPath": "key"})));
+    assert!(!files(json!({"name": "e", "mountPath": "/e", "subPath": "key"})));
+}
+
 #[test]
 fn a_sub_path_is_filled_in_and_stays_inside() {
     let sub = |mount| mounted(mount).map(|mounts| mounts[0].sub_path.clone());
