@@ -8,6 +8,7 @@
 pub(crate) mod count;
 mod report;
 pub(crate) mod table;
+pub(crate) mod tail;
 pub(crate) mod wait;
 pub(crate) mod writes;
 

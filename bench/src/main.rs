@@ -4,10 +4,13 @@
 mod cache;
 mod fleet;
 #[cfg(target_os = "linux")]
+mod kubelet;
+#[cfg(target_os = "linux")]
 mod linux;
 mod machine;
 #[cfg(target_os = "linux")]
 mod macs;
+mod pods;
 mod report;
 mod up;
 
@@ -35,6 +38,11 @@ enum Command {
     /// Macs that are set up over SSH: from bare, with nothing to do, with another agent, and what a check for drift costs
     #[cfg(target_os = "linux")]
     Macs(macs::Options),
+    /// Macs that run Pods on a real API server: requests at rest and per Pod, and how long a Pod waits for its agent
+    Pods(pods::Options),
+    /// One agent beside a stock kubelet with containerd: memory, processor use, size, requests, `kubectl exec` and `kubectl cp`
+    #[cfg(target_os = "linux")]
+    Kubelet(kubelet::Options),
     /// The build cache beside nginx and any other server: processor time per request, rates, start-up, memory
     #[cfg(target_os = "linux")]
     Cache(Box<cache::Options>),
@@ -67,6 +75,9 @@ fn main() -> ExitCode {
         Command::Linux(options) => with_machines(linux::measure(&options)),
         #[cfg(target_os = "linux")]
         Command::Macs(options) => with_machines(macs::measure(&options)),
+        Command::Pods(options) => with_machines(pods::measure(&options)),
+        #[cfg(target_os = "linux")]
+        Command::Kubelet(options) => with_machines(kubelet::measure(&options)),
         #[cfg(target_os = "linux")]
         Command::Cache(options) => cache::measure(&options),
         #[cfg(target_os = "linux")]

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use russet_cluster::control_plane::{self, ControlPlane};
 use russet_cluster::process::{Restart, Supervisor};
-use russet_cluster::{capi, node};
+use russet_cluster::{capi, metrics_server, node};
 use russet_parts::{Bars, Manifest, Options as PartsOptions, Store, Tools};
 use tokio::sync::OnceCell;
 
@@ -159,6 +160,18 @@ impl TestCluster {
 
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
+    }
+
+    /// Starts metrics-server, which reads nodes as often as it can be had to.
+    pub async fn metrics_server(&self) -> Result<()> {
+        let tools = tools(&[metrics_server::NAME]).await?;
+        let options = metrics_server::Options {
+            dir: self.dir().join(metrics_server::NAME),
+            logs: self.dir().to_owned(),
+            resolution: Duration::from_secs(10),
+            restart: Restart::Never,
+        };
+        Ok(metrics_server::start(&tools, &self.supervisor, &self.control_plane, &options).await?)
     }
 
     pub fn node(&self) -> Option<&node::LinuxNode> {

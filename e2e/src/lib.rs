@@ -11,6 +11,7 @@
 //! or `kill -9` of a test leaves nothing running. Folders of dead runs are removed by the next one.
 
 pub mod audit;
+pub mod beside;
 pub mod chart;
 pub mod cluster;
 pub mod conformance;

@@ -91,6 +91,7 @@ const BEFORE_TESTS: &[Step] = &[
             "busybox",
             "zsh",
             "local-path-provisioner",
+            "metrics-server",
             "xfsprogs-tree",
         ],
     },

@@ -3,13 +3,11 @@
 //! A thousand Macs renew a hundred Leases a second, so the log is read once, as it grows, and never as a whole; it is followed when it
 //! is exchanged for a new one.
 
-use anyhow::{Context, Result};
+use super::tail::Tail;
+use anyhow::Result;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 /// Counts by what was done.
@@ -65,51 +63,27 @@ struct Object<'a> {
 /// All writes so far.
 #[derive(Debug)]
 pub(crate) struct Writes {
-    path: PathBuf,
+    tail: Tail,
     provider: String,
-    reader: BufReader<File>,
-    /// The beginning of a line that is still being written.
-    part: String,
     counts: BTreeMap<Writer, Counts>,
 }
 
 impl Writes {
     /// Counts from the beginning of this log.
     pub(crate) fn follow(path: PathBuf, provider: &str) -> Result<Self> {
-        let reader = open(&path)?;
         Ok(Self {
-            path,
+            tail: Tail::follow(path)?,
             provider: provider.to_owned(),
-            reader,
-            part: String::new(),
             counts: BTreeMap::new(),
         })
     }
 
     /// Everything up to now, by writer.
     pub(crate) fn read(&mut self) -> Result<&BTreeMap<Writer, Counts>> {
-        loop {
-            self.read_to_end()?;
-            let fresh = open(&self.path)?;
-            let ours = self.reader.get_ref().metadata()?;
-            let theirs = fresh.get_ref().metadata()?;
-            if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()) {
-                return Ok(&self.counts);
-            }
-            // Whatever was written to the old one between the two is read before the new one is begun.
-            self.read_to_end()?;
-            self.reader = fresh;
+        for line in self.tail.lines()? {
+            self.count(&line);
         }
-    }
-
-    fn read_to_end(&mut self) -> Result<()> {
-        while self.reader.read_line(&mut self.part)? > 0 {
-            if self.part.ends_with('\n') {
-                let line = std::mem::take(&mut self.part);
-                self.count(&line);
-            }
-        }
-        Ok(())
+        Ok(&self.counts)
     }
 
     fn count(&mut self, line: &str) {
@@ -130,14 +104,10 @@ impl Writes {
     }
 }
 
-fn open(path: &PathBuf) -> Result<BufReader<File>> {
-    let file = File::open(path).with_context(|| format!("failed to open the audit log {}", path.display()))?;
-    Ok(BufReader::with_capacity(1 << 16, file))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write as _;
 
     fn line(user: &str, verb: &str) -> String {

@@ -127,6 +127,8 @@ pub struct Done {
     pub kubelet_sha: Option<String>,
     /// What it took.
     pub effort: Effort,
+    /// It was only looked at: this says nothing about its configuration.
+    pub looked: bool,
 }
 
 /// What a set-up took on the wire, the connection itself apart. A host that is as it should be takes a look and nothing else.
@@ -194,4 +196,9 @@ pub trait Bootstrapper: Send + Sync + 'static {
 
     /// Sets one up, from wherever it is; running it twice does no harm. Ends soon after `stop`.
     fn run(&self, job: Job, progress: Progress, stop: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>>;
+
+    /// Looks at what changes on a host by itself, and changes nothing. Only steps that are not as they should be are told.
+    fn look(&self, _job: Job, _progress: Progress, _stop: CancellationToken) -> BoxFuture<'static, Result<(), Failed>> {
+        Box::pin(async { Ok(()) })
+    }
 }

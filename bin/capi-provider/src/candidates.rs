@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use russet_api::values::PoolPrefix;
+use russet_api::values::{PoolPrefix, ServerId};
 use russet_scaleway::ProjectId;
 use russet_scaleway::apple_silicon::ServerStatus;
 
@@ -97,16 +97,18 @@ impl fmt::Display for Shortage {
 }
 
 /// The host this machine takes. Machines that choose at the same time prefer different ones, so that few collide: each
-/// ranks the hosts by a hash of its own.
+/// ranks the hosts by a hash of its own. Hosts it gave back come last, the one it tried longest ago first: whatever was wrong with
+/// them may have survived the wipe.
 pub fn choose<'a>(
     inventory: &'a Inventory,
     claims: &Claims,
     wanted: &Wanted,
     project: &ProjectId,
     uid: &str,
+    given_back: &[ServerId],
 ) -> Result<&'a Host, Shortage> {
     let mut shortage = Shortage::default();
-    let mut best: Option<(u64, &Host)> = None;
+    let mut best: Option<((Option<usize>, u64), &Host)> = None;
     for host in &inventory.hosts {
         match fit(host, wanted, project) {
             Err(Unfit::NotInPool) => continue,
@@ -116,7 +118,8 @@ pub fn choose<'a>(
             Err(Unfit::Leaving) => shortage.leaving += 1,
             Ok(()) if claims.get(&host.id).is_some_and(|claim| claim.holder.uid != uid) => shortage.claimed += 1,
             Ok(()) => {
-                let rank = rank(uid, host.id.as_str());
+                let tried = given_back.iter().rposition(|id| *id == host.id);
+                let rank = (tried, rank(uid, host.id.as_str()));
                 if best.is_none_or(|(least, _)| rank < least) {
                     best = Some((rank, host));
                 }
@@ -135,4 +138,64 @@ pub(crate) fn rank(uid: &str, server: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Image, PasswordState};
+
+    fn host(id: &str) -> Host {
+        Host {
+            id: id.parse().unwrap(),
+            name: format!("tuist-pool-{id}"),
+            project: "ours".parse().unwrap(),
+            type_: "M2-L".into(),
+            os: Some(Image {
+                id: "os-tahoe".parse().unwrap(),
+                name: "macos-tahoe-26.3".into(),
+                family: "Tahoe".into(),
+                version: "26.3".into(),
+                is_beta: false,
+            }),
+            status: ServerStatus::Ready,
+            delivered: true,
+            leaving: false,
+            address: None,
+            password: PasswordState::Known,
+        }
+    }
+
+    fn chosen(free: &[&str], given_back: &[&str], uid: &str) -> String {
+        let inventory = Inventory {
+            at: None,
+            hosts: free.iter().map(|id| host(id)).collect(),
+        };
+        let wanted = Wanted {
+            type_: "M2-L".into(),
+            os: "Tahoe".into(),
+            pool: "tuist-pool-".parse().unwrap(),
+        };
+        let given_back: Vec<ServerId> = given_back.iter().map(|id| id.parse().unwrap()).collect();
+        let project = "ours".parse().unwrap();
+        let host = choose(&inventory, &Claims::default(), &wanted, &project, uid, &given_back);
+        host.unwrap().id.to_string()
+    }
+
+    /// A Mac that could not be set up went back to the pool, and the machine that had given it up took it again, since its own order
+    /// of the hosts had not changed: with a host whose fault survives a wipe it never got another.
+    #[test]
+    fn a_machine_takes_the_host_it_gave_back_only_when_no_other_is_free() {
+        for number in 0..50 {
+            let uid = format!("uid-{number}");
+            assert_eq!(chosen(&["a", "b"], &["a"], &uid), "b");
+            assert_eq!(chosen(&["a", "b"], &["b"], &uid), "a");
+            assert_eq!(chosen(&["a"], &["a"], &uid), "a", "better than none");
+            assert_eq!(chosen(&["a", "b"], &["b", "a"], &uid), "b", "the one of long ago");
+            assert_eq!(chosen(&["a", "b"], &["a", "b", "a"], &uid), "b", "the last time counts");
+        }
+        let without = |uid: &str| chosen(&["a", "b"], &[], uid);
+        let hosts: Vec<String> = (0..50).map(|number| without(&format!("uid-{number}"))).collect();
+        assert!(hosts.contains(&"a".to_owned()) && hosts.contains(&"b".to_owned()));
+    }
 }

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::api::ObjectMeta;
@@ -209,12 +211,16 @@ pub struct NodeStatus {
 
 /// One observation about a Node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeCondition {
     /// What.
     #[serde(rename = "type")]
     pub type_: String,
     /// Whether it holds.
     pub status: String,
+    /// Since when.
+    #[serde(default)]
+    pub last_transition_time: Option<Time>,
 }
 
 impl Node {
@@ -224,6 +230,14 @@ impl Node {
             .conditions
             .iter()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    }
+
+    /// Since when it is not ready, or nobody hears of it; none if it is, or that is not known.
+    pub fn lost_since(&self) -> Option<Timestamp> {
+        let mut conditions = self.status.conditions.iter();
+        let ready = conditions.find(|condition| condition.type_ == "Ready")?;
+        let since = ready.last_transition_time.as_ref().map(|time| time.0);
+        since.filter(|_| ready.status != "True")
     }
 }
 

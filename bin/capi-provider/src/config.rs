@@ -244,6 +244,7 @@ impl Settings {
             reboot_after: bootstrap.bootstrap_reboot_after,
             give_back_after: bootstrap.bootstrap_max_attempts,
             held_again: bootstrap.bootstrap_held_interval,
+            look_every: bootstrap.bootstrap_look_interval,
             ..Rules::default()
         };
         Ok(Self {

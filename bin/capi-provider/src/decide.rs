@@ -37,6 +37,8 @@ pub struct Machine {
     pub server: Option<ServerId>,
     /// The host in `spec.providerID`, which never changes once it is there.
     pub provider_server: Option<ServerId>,
+    /// Hosts it gave back because they could not be set up: `status.givenBack`.
+    pub given_back: Vec<ServerId>,
     /// What is being done to a host.
     pub journal: Option<Journal>,
     /// How far the host is set up.

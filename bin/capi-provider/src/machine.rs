@@ -24,6 +24,7 @@ mod rest;
 mod status;
 mod update;
 mod view;
+mod watch;
 mod work;
 mod write;
 

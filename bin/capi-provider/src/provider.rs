@@ -146,6 +146,7 @@ impl Companions {
                 .into_iter()
                 .filter(|suffix| !suffix.is_empty())
                 .collect(),
+            tailnet: self.identity.tailnet_cidr.clone(),
         };
         vec![
             cluster::component(manager, cluster),

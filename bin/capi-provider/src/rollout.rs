@@ -18,6 +18,8 @@
 //!    further host. Those that failed are still retried: when they heal the rollout goes on by itself.
 //! 4. Until so many hosts run a configuration ([`Policy::canary`]) and have been ready with it for a while ([`Policy::soak`]), no
 //!    other gets it. A canary that fails does not hold its place: the next host is tried, and rule 3 ends a series.
+//!    When all hosts without a configuration are lost for a while ([`Policy::lost_after`]), as after a move of the API server,
+//!    there is nothing that care could protect: rules 4 and 5 do not hold for it, and only failures (rule 3) stop it.
 //! 5. A host on which Pods run is updated when they are done, or when it was waited for long enough
 //!    ([`Policy::busy_patience`]), counted from when its turn came. Pods that are on every host do not count.
 //! 6. No more hosts are out of service than [`Policy::max_unavailable`]. A host that is out of service anyway costs nothing.

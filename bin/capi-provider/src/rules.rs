@@ -25,6 +25,8 @@ pub struct Rules {
     pub rejoin_after: Duration,
     /// After how long steps that had to wait are tried again.
     pub held_again: Duration,
+    /// How often a host is looked at for what changes on it by itself. Zero: never.
+    pub look_every: Duration,
 }
 
 impl Default for Rules {
@@ -38,6 +40,7 @@ impl Default for Rules {
             give_back_after: 8,
             rejoin_after: Duration::from_mins(2),
             held_again: Duration::from_mins(10),
+            look_every: Duration::from_mins(15),
         }
     }
 }

@@ -59,6 +59,12 @@ Fields of --json (fields are added, never renamed; `schema` rises if one changes
         .kind                  Mac | ElasticMetal | Instance
       .macs[]                  .name .namespace .fleet .phase .server_id .address .ready .created_at
         .message               what it waits for
+        .hosting               what is on it, as its Node and Pods tell; null while it has no Node
+          .address .places     where the Node is dialled; Pods it takes
+          .disk_bytes .disk_pressure
+          .images[]            .names .bytes
+          .vms[]               one per container: .namespace .pod .container .image .address .ready .restarts .created_at .age_seconds
+            .phase             what keeps it, else the phase of its Pod
       .servers[]               Linux cache nodes: .name .namespace .fleet .zone .phase .server_id .ready .message .created_at
         .kind                  ElasticMetal | Instance
         .private_address .public_address

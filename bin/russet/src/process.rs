@@ -82,8 +82,9 @@ mod system {
 
     fn stat(pid: u32) -> Option<Stat> {
         let stat = parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-        // A zombie has ended; only its parent has not looked yet.
-        (!matches!(stat.state, 'Z' | 'X')).then_some(stat)
+        // A zombie has ended; only its parent has not looked yet. Unless it is just the first of its threads that has.
+        let lives = !matches!(stat.state, 'Z' | 'X') || russet_cluster::process::has_live_threads(pid);
+        lives.then_some(stat)
     }
 
     pub(super) fn start_time(pid: u32) -> Option<u64> {

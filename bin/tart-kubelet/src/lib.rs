@@ -5,6 +5,7 @@
 //!   host (disk, memory, address, macOS) ─┤        ▲ what the host sees of itself
 //!                                        ├─▶ pods: each Pod as virtual machines, by russet-pod and russet-vm
 //!                                        │        └─▶ ledger (what is on this host), places (never a third VM)
+//!                                        ├─▶ housekeeping: is the host fit to run Pods; images, disk, evictions
 //!                                        ├─▶ api: the kubelet API on :10250 (logs, exec, port-forward), by russet-kubelet-api
 //!                                        └─▶ serve: /healthz /readyz, /metrics
 //! ```
@@ -17,9 +18,11 @@ mod api;
 pub mod config;
 pub mod forward;
 pub mod host;
+mod housekeeping;
 mod keep;
 mod ledger;
 mod meters;
+mod parting;
 mod places;
 pub mod pods;
 mod run;

@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Kubelet};
 use crate::config::{Config, RuntimeKind};
-use crate::host::Host;
+use crate::host::{Examiner, Host};
+use crate::housekeeping::{self, Keeping};
 use crate::keep::Folder;
 use crate::meters::Meters;
+use crate::parting;
 use crate::pods::{Options, Pods};
 use crate::serve::{self, Page, Pulse};
 
@@ -77,20 +79,15 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         rhythm: Rhythm::default(),
         news: &news,
     };
-    let pods = Pods::open(Options {
-        node: config.spec.name.clone(),
-        state: config.state.clone(),
-        runtime: runtime(&config)?,
-        client: host.client(),
-        watching: host.watching(),
-        address: {
-            let host = Arc::clone(&host);
-            Arc::new(move || host.address())
-        },
-        capacity: config.spec.capacity,
-        scrapers: config.scrape_allowed.clone(),
-        meters: Arc::new(Meters::new(&pulse.metrics)),
-    })?;
+    let runtime = runtime(&config)?;
+    let meters = Meters::new(&pulse.metrics);
+    let pods = Pods::open(options(&config, &host, Arc::clone(&runtime), meters))?;
+    let examiner = Examiner::new(
+        runtime,
+        config.launchctl.clone().filter(|_| config.runtime == RuntimeKind::Tart),
+        host.on_tailnet().map(|address| (config.tailscale.clone(), address)),
+    );
+    let examination = housekeeping::examine(examiner, host.board(), config.housekeeping);
     if let Some(listen) = config.kubelet {
         let told = serde_json::json!({"kubeletconfig": {
             "nodeName": config.spec.name,
@@ -111,16 +108,48 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
             kubelet: Arc::new(kubelet),
         }));
     }
+    let handle = pods.handle();
     let both = async {
         tokio::select! {
             ended = Box::pin(agent.run()) => ended,
             never = Box::pin(pods.run()) => match never {},
+            never = examination => match never {},
         }
     };
     match stop.run_until_cancelled(both).await {
-        None => Ok(()),
+        None => {
+            let client = host.client().borrow().clone();
+            parting::say(client, &config.spec.name, handle.running()).await;
+            Ok(())
+        }
         Some(Ok(never)) => match never {},
         Some(Err(error)) => Err(error.into()),
+    }
+}
+
+/// What the Pods of this host are run with.
+fn options(config: &Config, host: &Arc<Host>, runtime: Arc<dyn Runtime>, meters: Meters) -> Options {
+    Options {
+        node: config.spec.name.clone(),
+        state: config.state.clone(),
+        kept: vec![config.kubeconfig.clone(), config.tart_home.clone()],
+        runtime,
+        client: host.client(),
+        watching: host.watching(),
+        address: {
+            let host = Arc::clone(host);
+            Arc::new(move || host.address())
+        },
+        capacity: config.spec.capacity,
+        scrapers: config.scrape_allowed.clone(),
+        meters: Arc::new(meters),
+        keeping: Keeping {
+            disk: host.disk(),
+            board: host.board(),
+            keep_unused: config.vms.keep_unused,
+            logs: config.logs,
+            interval: config.housekeeping,
+        },
     }
 }
 

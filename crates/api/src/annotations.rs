@@ -20,6 +20,9 @@ pub const KURA_SHARED_SECRETS_VERSION: &str = "kura.tuist.dev/shared-secrets-res
 pub const KURA_UNREADY_PODS_REPLACED_FOR: &str = "kura.tuist.dev/unready-pods-replaced-for-image";
 /// On a Node: an operator asked the runners of this host to leave.
 pub const RUNNER_OPERATOR_DRAIN: &str = "tuist.dev/runner-operator-drain";
+/// On a Mac Node: images that shall be there before a Pod asks for them, as `<ref>[,<ref>]`. The Node shows what is there in
+/// `status.images` and by [`crate::labels::GOLDEN_PREFIX`].
+pub const PREPULL: &str = "tuist.dev/prepull";
 /// State of the VNC relay of a runner Pod.
 pub const VNC_STATE: &str = "tuist.dev/vnc-state";
 /// Id of the VNC session of a runner Pod.

@@ -224,6 +224,11 @@ pub struct ScalewayAppleSiliconMachineStatus {
     /// This host was already rebooted once because setting it up kept failing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_reboot_issued: Option<bool>,
+    /// Hosts this machine gave back because they could not be set up, the last one last. It takes them again only when no other is
+    /// free.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub given_back: Vec<String>,
     /// Steps of setting up the host, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

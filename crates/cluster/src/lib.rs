@@ -2,8 +2,8 @@
 //!
 //! Nothing here is emulated. [`process`] keeps child processes alive and makes sure none survives its parent, [`ports`] and
 //! [`pki`] give them addresses and identities that stay the same between runs, [`control_plane`] starts etcd,
-//! kube-apiserver, kube-controller-manager and kube-scheduler, [`capi`] starts Cluster API core, [`local_path`] its volumes, and
-//! [`node`] joins a real Linux node when run as root.
+//! kube-apiserver, kube-controller-manager and kube-scheduler, [`capi`] starts Cluster API core, [`local_path`] its volumes,
+//! [`metrics_server`] what answers `kubectl top`, and [`node`] joins a real Linux node when run as root.
 //!
 //! ```text
 //! parts::Tools ──► ControlPlane::start ──► capi::start ──► node::LinuxNode::start
@@ -19,6 +19,7 @@ pub mod control_plane;
 pub mod files;
 pub mod kubeconfig;
 pub mod local_path;
+pub mod metrics_server;
 pub mod node;
 pub mod pki;
 pub mod ports;

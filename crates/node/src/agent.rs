@@ -1,5 +1,6 @@
 //! Registers the Node and keeps it alive.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -143,6 +144,8 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
             sight: self.machine.look().await,
             since: Since::default(),
             written: Value::Null,
+            labelled: None,
+            renewed: None,
         };
         life.register(memory).await?;
         *joined = true;
@@ -216,11 +219,22 @@ struct Life<'a, M, S> {
     since: Since,
     /// The status that was written last, without the times.
     written: Value,
+    /// The labels that were written last; none if those of images are not known.
+    labelled: Option<BTreeSet<String>>,
+    /// When the Lease was renewed, as it was told.
+    renewed: Option<Timestamp>,
 }
 
 impl<M: Machine, S: Store> Life<'_, M, S> {
     fn name(&self) -> &str {
         &self.agent.spec.name
+    }
+
+    /// The time to renew the Lease with.
+    fn sign_of_life(&mut self) -> Timestamp {
+        let next = object::later(self.renewed, Timestamp::now());
+        self.renewed = Some(next);
+        next
     }
 
     /// Makes the Node what it should be, and a Lease for it.
@@ -236,14 +250,21 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
             Err(kube::Error::Api(status)) if status.is_already_exists() => self.correct(memory).await?,
             Err(error) => return Err(Error::api("create the Node")(error)),
         };
-        memory.labels = self.agent.spec.all_labels().into_keys().collect();
+        self.remember(memory);
         self.agent.store.save(memory).map_err(Error::Store)?;
-        let lease = object::lease(&node, now).map_err(Error::Unfit)?;
+        let lease = object::lease(&node, self.sign_of_life()).map_err(Error::Unfit)?;
         match self.leases.create(&PostParams::default(), &lease).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let owner = json!({"metadata": {"ownerReferences": lease.metadata.owner_references}});
-                let mut patch = object::renewal(now);
+                let there = self
+                    .leases
+                    .get(self.name())
+                    .await
+                    .map_err(Error::api("read the Lease"))?;
+                let told = there.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
+                self.renewed = self.renewed.max(told);
+                let mut patch = object::renewal(self.sign_of_life());
                 merge(&mut patch, owner);
                 self.leases
                     .patch(self.name(), &PatchParams::default(), &Patch::Merge(patch))
@@ -270,14 +291,7 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
                 ours: ours.clone(),
             });
         }
-        let wanted = spec.all_labels();
-        let mut labels: Map<String, Value> = Map::new();
-        // Only what this agent put there is its own to take away; core and administrators label Nodes, too.
-        for stale in memory.labels.iter().filter(|key| !wanted.contains_key(*key)) {
-            labels.insert(stale.clone(), Value::Null);
-        }
-        labels.extend(wanted.into_iter().map(|(key, value)| (key, value.into())));
-        let mut patch = json!({"metadata": {"labels": labels}});
+        let mut patch = self.relabel(memory);
         if found_id.is_empty() && !ours.is_empty() {
             merge(&mut patch, json!({"spec": {"providerID": ours}}));
         }
@@ -286,6 +300,59 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
             .await
             .map_err(Error::api("correct the Node"))?;
         self.report().await
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        object::labels(self.agent.spec, &self.sight)
+    }
+
+    /// The patch that makes the labels so. Only what this agent put there is its own to take away; core and administrators label
+    /// Nodes, too.
+    fn relabel(&self, memory: &Memory) -> Value {
+        let wanted = self.labels();
+        let stale = memory.labels.iter().filter(|key| !wanted.contains_key(*key));
+        // What is on the machine may still be there.
+        let stale = stale.filter(|_| self.sight.resident.is_some());
+        let mut labels: Map<String, Value> = stale.map(|key| (key.clone(), Value::Null)).collect();
+        labels.extend(wanted.into_iter().map(|(key, value)| (key, value.into())));
+        json!({"metadata": {"labels": labels}})
+    }
+
+    /// Which labels are on the Node by our doing.
+    fn remember(&mut self, memory: &mut Memory) {
+        let wanted: BTreeSet<String> = self.labels().into_keys().collect();
+        if self.sight.resident.is_some() {
+            memory.labels.clone_from(&wanted);
+            self.labelled = Some(wanted);
+        } else {
+            memory.labels.extend(wanted);
+        }
+    }
+
+    /// Follows what is on the machine with its labels.
+    async fn label(&mut self, memory: &mut Memory) -> Result<(), Error> {
+        let wanted: BTreeSet<String> = self.labels().into_keys().collect();
+        if self.sight.resident.is_none() || self.labelled.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let patch = Patch::Merge(self.relabel(memory));
+        // Remembered before it is there: what nobody remembers is never taken off.
+        memory.labels.extend(wanted.iter().cloned());
+        if let Err(error) = self.agent.store.save(memory) {
+            tracing::warn!(node = self.name(), %error, "the Node is labelled later: that could not be written down");
+            return Ok(());
+        }
+        self.nodes
+            .patch(self.name(), &PatchParams::default(), &patch)
+            .await
+            .map_err(Error::api("label the Node"))?;
+        memory.labels.clone_from(&wanted);
+        self.labelled = Some(wanted);
+        // What is remembered is too much at worst.
+        if let Err(error) = self.agent.store.save(memory) {
+            tracing::debug!(node = self.name(), %error, "the labels of the Node were not written down");
+        }
+        Ok(())
     }
 
     /// The status as it is now, for comparison: times are no news.
@@ -380,7 +447,7 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
 
     /// Renews the Lease, and reports the status if it is due or changed. Whether it was reported.
     async fn beat(&mut self, memory: &mut Memory, due: bool) -> Result<bool, Error> {
-        let patch = Patch::Merge(object::renewal(Timestamp::now()));
+        let patch = Patch::Merge(object::renewal(self.sign_of_life()));
         let renewed = self.leases.patch(self.name(), &PatchParams::default(), &patch).await;
         match renewed.map_err(Error::api("renew the Lease")) {
             Ok(_) => {}
@@ -393,6 +460,13 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         }
         if let Ok(sight) = timeout(LOOK, self.agent.machine.look()).await {
             self.sight = sight;
+        }
+        match self.label(memory).await {
+            Err(error) if error.is_not_found() => {
+                self.register(memory).await?;
+                return Ok(true);
+            }
+            labelled => labelled?,
         }
         if !due && self.timeless() == self.written {
             return Ok(false);

@@ -15,7 +15,7 @@
 //! What is promised
 //! - A machine is only itself: under the Node authorizer and NodeRestriction it needs no right beyond those of every node.
 //! - A Node of another machine is never taken over: `providerID` is set at registration, filled when empty, never overwritten.
-//! - Only labels this agent set are taken off again. Taints are set at registration and never touched: core removes one.
+//! - Only labels this agent set are taken off again, those of images that are there included. Taints are set at registration and never touched: core removes one.
 //! - The Lease never waits for the status, and neither for a certificate.
 //! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care.
 
@@ -33,7 +33,7 @@ pub use error::Error;
 pub use identity::{Identity, Memory, ServingIdentity, Store};
 pub use kubeconfig::{Unusable, check as check_kubeconfig, connection, connection_to};
 pub use rules::{BadLabel, BadTaint, check_label, check_taint, is_node_name, is_restricted};
-pub use sight::{Condition, Machine, Sight, System};
+pub use sight::{Condition, Machine, Resident, ResidentImage, Sight, System};
 pub use spec::{Capacity, Spec};
 
 /// What Nodes say their kubelet is: the release whose contract is kept. Cluster API compares it with `Machine.spec.version` to the

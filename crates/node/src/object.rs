@@ -42,12 +42,23 @@ impl Since {
     }
 }
 
+/// How many images a Node tells of, as kubelets have it.
+const MOST_IMAGES: usize = 50;
+
+/// All labels of the Node: what its owner wants, what it is, and what is on it.
+pub(crate) fn labels(spec: &Spec, sight: &Sight) -> BTreeMap<String, String> {
+    let resident = sight.resident.iter().flat_map(|resident| &resident.labels);
+    let mut labels: BTreeMap<String, String> = resident.map(|key| (key.clone(), "true".to_owned())).collect();
+    labels.extend(spec.all_labels());
+    labels
+}
+
 /// The Node as it is registered.
 pub(crate) fn node(spec: &Spec, sight: &Sight, since: &mut Since, now: Timestamp) -> Value {
     let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": spec.name, "labels": spec.all_labels()},
+        "metadata": {"name": spec.name, "labels": labels(spec, sight)},
         "spec": {"taints": spec.all_taints()},
         "status": status(spec, sight, since, now),
     });
@@ -106,6 +117,13 @@ pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timesta
             "architecture": "arm64",
         },
     });
+    if let (Some(resident), Some(fields)) = (&sight.resident, status.as_object_mut()) {
+        let images = resident.images.iter().take(MOST_IMAGES);
+        let images: Vec<Value> = images
+            .map(|image| json!({"names": image.names, "sizeBytes": image.bytes}))
+            .collect();
+        fields.insert("images".to_owned(), images.into());
+    }
     if let (Some(port), Some(fields)) = (sight.port, status.as_object_mut()) {
         // The capital letter is the API's.
         fields.insert("daemonEndpoints".to_owned(), json!({"kubeletEndpoint": {"Port": port}}));
@@ -137,6 +155,13 @@ pub(crate) fn lease(node: &Node, now: Timestamp) -> Result<Lease, serde_json::Er
     }))
 }
 
+/// When a Lease is renewed that was renewed before: now, or a moment later than then. Whoever watches it takes only a later time
+/// for a sign of life, and a clock can be set back by hours.
+pub(crate) fn later(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let next = last.and_then(|last| last.checked_add(jiff::SignedDuration::from_millis(1)).ok());
+    next.map_or(now, |next| next.max(now))
+}
+
 /// The renewal of a Lease.
 pub(crate) fn renewal(now: Timestamp) -> Value {
     json!({"spec": {"renewTime": k8s_micro_time(now)}})
@@ -153,7 +178,7 @@ fn k8s_micro_time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sight::System;
+    use crate::sight::{Resident, ResidentImage, System};
     use crate::spec::Capacity;
 
     fn at(second: i64) -> Timestamp {
@@ -187,7 +212,24 @@ mod tests {
                 Condition::pid_pressure(false, "few processes"),
                 Condition::ready(true, "it runs"),
             ],
+            resident: Some(Resident {
+                images: vec![ResidentImage {
+                    names: vec!["ghcr.io/acme/mac:v1".to_owned()],
+                    bytes: 72_000_000_000,
+                }],
+                labels: ["tuist.dev/golden-9c8af651fdf30b10".to_owned()].into(),
+            }),
         }
+    }
+
+    /// The node controller took a Lease that was renewed "earlier" for one that was not renewed, and the Node for lost.
+    #[test]
+    fn a_lease_is_renewed_later_each_time_whatever_the_clock_says() {
+        assert_eq!(later(None, at(100)), at(100));
+        assert_eq!(later(Some(at(100)), at(110)), at(110));
+        let back = later(Some(at(100)), at(20));
+        assert!(back > at(100) && back < at(101), "{back}");
+        assert!(k8s_micro_time(back) > k8s_micro_time(at(100)));
     }
 
     #[test]
@@ -208,6 +250,23 @@ mod tests {
         // As another start of the agent reads it.
         let written = json!({"status": full});
         assert_eq!(Since::of(&serde_json::from_value(written).unwrap()), since);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_taken_back() {
+        let unknown = Sight {
+            resident: None,
+            ..sight(false)
+        };
+        let written = status(&spec(), &unknown, &mut Since::default(), at(0));
+        assert_eq!(written.get("images"), None);
+        let emptied = Sight {
+            resident: Some(Resident::default()),
+            ..sight(false)
+        };
+        let written = status(&spec(), &emptied, &mut Since::default(), at(0));
+        assert_eq!(written["images"], json!([]));
+        assert!(!labels(&spec(), &emptied).contains_key("tuist.dev/golden-9c8af651fdf30b10"));
     }
 
     #[test]

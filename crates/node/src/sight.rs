@@ -1,5 +1,6 @@
 //! What a machine sees of itself.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::IpAddr;
 
@@ -14,7 +15,7 @@ pub trait Machine: Send + Sync {
 }
 
 /// What a machine sees of itself at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
     /// Where it is reached; none if it does not know.
     pub address: Option<IpAddr>,
@@ -26,6 +27,26 @@ pub struct Sight {
     pub system: System,
     /// How it is. All four that every Node has must be there: without one its Machine is never Ready.
     pub conditions: Vec<Condition>,
+    /// What is there; none if that is not known yet, and then what was said before still stands.
+    pub resident: Option<Resident>,
+}
+
+/// What is on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Images, so that schedulers send Pods to where their image is.
+    pub images: Vec<ResidentImage>,
+    /// Labels that come and go with what is there, each with the value `true`.
+    pub labels: BTreeSet<String>,
+}
+
+/// An image that is on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResidentImage {
+    /// All names by which Pods may ask for it.
+    pub names: Vec<String>,
+    /// What it takes on the disk.
+    pub bytes: u64,
 }
 
 /// What a machine is.
@@ -93,6 +114,21 @@ impl Condition {
             "KubeletHasSufficientPID"
         };
         Self::new("PIDPressure", holds, reason, message)
+    }
+
+    /// Others cannot reach it, or can.
+    pub fn network_unavailable(holds: bool, message: impl Into<String>) -> Self {
+        let reason = if holds {
+            "NodeNetworkUnavailable"
+        } else {
+            "NodeNetworkAvailable"
+        };
+        Self::new("NetworkUnavailable", holds, reason, message)
+    }
+
+    /// One that only machines of this kind have.
+    pub fn own(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(kind, holds, reason, message)
     }
 
     fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {

@@ -31,6 +31,7 @@ const EMBEDDED: &[(&str, [(&str, &str); 3])] = &[
     module!("kubeconform"),
     module!("kubernetes"),
     module!("local-path-provisioner"),
+    module!("metrics-server"),
     module!("tailscale"),
 ];
 

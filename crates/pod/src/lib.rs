@@ -24,6 +24,7 @@
 pub mod admit;
 pub mod backoff;
 pub mod env;
+pub mod evict;
 pub mod facts;
 pub mod lifecycle;
 mod objects;
@@ -36,4 +37,4 @@ mod testing;
 mod time;
 pub mod volumes;
 
-pub use objects::{Context, Objects, References, Token, TokenKey, references};
+pub use objects::{Claim, Context, Objects, References, Token, TokenKey, references};

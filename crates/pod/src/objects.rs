@@ -3,7 +3,9 @@
 use crate::quantity::Amount;
 use crate::time::after;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret as SecretObject, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret as SecretObject, Service,
+};
 use russet_telemetry::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,6 +42,19 @@ pub struct Objects {
     pub tokens: BTreeMap<TokenKey, Token>,
     /// Services of the namespace, and `default/kubernetes`.
     pub services: Vec<Service>,
+    /// Claims, with the volumes they are bound to.
+    pub claims: BTreeMap<String, Claim>,
+    /// Labels of the node, needed only beside claims: a volume may belong to some nodes.
+    pub node_labels: BTreeMap<String, String>,
+}
+
+/// A claim, and what it is bound to.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The claim.
+    pub claim: PersistentVolumeClaim,
+    /// Its volume, if it has one yet.
+    pub volume: Option<PersistentVolume>,
 }
 
 /// Names only: contents may be secret.
@@ -50,7 +65,8 @@ impl fmt::Debug for Objects {
             .field("secrets", &self.secrets.keys().collect::<Vec<_>>())
             .field("tokens", &self.tokens.keys().collect::<Vec<_>>())
             .field("services", &self.services.len())
-            .finish()
+            .field("claims", &self.claims.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,6 +104,13 @@ impl Token {
             .unwrap_or(Timestamp::MIN)
     }
 
+    /// What time it is for a token that came so long ago, whatever the clock on the wall says: that one can be set back.
+    pub fn at_age(&self, key: &TokenKey, age: Duration) -> Timestamp {
+        let life = Duration::from_secs(u64::try_from(key.seconds).unwrap_or(0));
+        let issued = self.expires.checked_sub(life).unwrap_or(Timestamp::MIN);
+        after(issued, age)
+    }
+
     /// Whether it still opens anything. An old one is kept until then if no new one can be had.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         now < self.expires
@@ -105,6 +128,8 @@ pub struct References {
     pub tokens: BTreeSet<TokenKey>,
     /// Secrets for pulls, in their order. A missing one is worth a warning, no more.
     pub pull_secrets: Vec<String>,
+    /// Claims of persistent volumes, those of generic ephemeral volumes included.
+    pub claims: BTreeSet<String>,
 }
 
 /// Everything a Pod refers to, so that it can be read and watched.
@@ -136,6 +161,9 @@ pub fn references(pod: &Pod) -> References {
         found
             .secrets
             .extend(volume.secret.as_ref().and_then(|source| source.secret_name.clone()));
+        found
+            .claims
+            .extend(crate::volumes::claim_of(pod, volume).map(|(name, _)| name));
         let projected = volume.projected.as_ref().and_then(|source| source.sources.as_ref());
         for source in projected.into_iter().flatten() {
             found
@@ -224,8 +252,11 @@ mod tests {
                     {"configMap": {"name": "c4"}}, {"secret": {"name": "s4"}},
                     {"serviceAccountToken": {"path": "t", "audience": "tuist-runners-dispatch"}},
                 ]}},
+                {"name": "v4", "persistentVolumeClaim": {"claimName": "p1"}},
+                {"name": "v5", "ephemeral": {}},
             ],
         })));
+        assert_eq!(Vec::from_iter(found.claims), ["job-v5", "p1"]);
         assert_eq!(Vec::from_iter(found.config_maps), ["c1", "c2", "c3", "c4"]);
         assert_eq!(Vec::from_iter(found.secrets), ["s1", "s2", "s3", "s4"]);
         assert_eq!(found.pull_secrets, ["pull"]);

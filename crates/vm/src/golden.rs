@@ -28,6 +28,8 @@ pub struct Golden {
     pub vm: VmName,
     /// What it was made of.
     pub image: Pinned,
+    /// Whether it was made just now.
+    pub fresh: bool,
 }
 
 /// The bases of a host. Cheap to copy.
@@ -74,7 +76,11 @@ impl Goldens {
         let vm = VmName::from(GoldenKey::of(&pinned));
         match self.runtime.clone_vm(&Source::Image(pinned.clone()), &vm).await {
             // Made by way of another reference to the same image.
-            Ok(()) | Err(Error::Exists(_)) => Ok(Golden { vm, image: pinned }),
+            Ok(()) | Err(Error::Exists(_)) => Ok(Golden {
+                vm,
+                image: pinned,
+                fresh: true,
+            }),
             Err(error) => Err(error),
         }
     }
@@ -85,6 +91,7 @@ impl Goldens {
         Ok(there.then(|| Golden {
             vm,
             image: image.clone(),
+            fresh: false,
         }))
     }
 

@@ -34,8 +34,10 @@
 mod error;
 pub mod golden;
 pub mod image;
+pub mod log;
 pub mod name;
 mod process;
+pub mod retain;
 mod runtime;
 pub mod supervise;
 pub mod synthetic;
@@ -43,7 +45,7 @@ pub mod tart;
 
 pub use error::{Error, Retry};
 pub use golden::{Golden, Goldens, PullPolicy};
-pub use image::{Digest, ImageRef};
+pub use image::{Digest, ImageRef, Pinned};
 pub use name::{GoldenKey, PodVm, VmName};
 pub use process::{Process, is_alive};
 pub use runtime::{

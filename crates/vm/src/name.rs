@@ -247,7 +247,8 @@ impl GoldenKey {
         Self(hex(&Sha256::digest(image.to_string()), 8))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads 16 hex digits back.
+    pub fn parse(text: &str) -> Option<Self> {
         (text.len() == 16 && is_hex(text)).then(|| Self(text.to_owned()))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Retry};
 use crate::image::{Digest, ImageRef, Pinned};
+use crate::log::Rotation;
 use crate::name::VmName;
 use crate::process::Process;
 use futures::future::BoxFuture;
@@ -330,6 +331,8 @@ pub struct GuestCommand {
     pub words: Vec<String>,
     /// Where its output goes, errors included. Appended to.
     pub log: PathBuf,
+    /// How large that may become.
+    pub rotation: Option<Rotation>,
 }
 
 /// What a program in the guest does.

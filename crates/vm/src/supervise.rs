@@ -8,7 +8,8 @@
 //!
 //! The lock answers "does it live" without guessing at process numbers: the kernel drops it when supervisor and process are
 //! both gone, at a power cut too. If only the supervisor is killed, the process goes on and is seen to; how it ends is then not
-//! known, and reported so.
+//! known, and reported so. A process whose log is cut to a size ([`Order::rotation`]) speaks to its supervisor instead of to a file,
+//! and ends with it.
 //!
 //! An agent that changes its mind before it said "go" has started nothing, however late its supervisor comes; from then on the
 //! lock is held, and whoever looks sees a process that runs.
@@ -22,6 +23,7 @@ pub use files::{Finished, Seen, Started, look};
 pub use keeper::main;
 
 use crate::error::Error;
+use crate::log::Rotation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -58,6 +60,9 @@ pub struct Order {
     pub environment: BTreeMap<String, String>,
     /// Where its output goes; appended to, made with mode 0600.
     pub log: PathBuf,
+    /// How large that may become. The supervisor then writes it, and not the process itself.
+    #[serde(default)]
+    pub rotation: Option<Rotation>,
 }
 
 /// What the supervisor answers.

@@ -15,6 +15,7 @@ mod namespaced_informer;
 mod no_workload_kubeconfig;
 mod nodes_in_a_role;
 mod pem_and_spaces;
+mod pods;
 mod raw;
 mod release_wipes;
 mod rollback_trap;
@@ -135,6 +136,10 @@ static ALL: &[Scenario] = &[
     mac::provider_id::SCENARIO,
     mac::legacy_launchctl::SCENARIO,
     mac::packer_upgrade::SCENARIO,
+    pods::worker_blocked::SCENARIO,
+    pods::node_never_comes_back::SCENARIO,
+    pods::third_vm::SCENARIO,
+    pods::lost_exit_code::SCENARIO,
 ];
 
 /// What keeps a story short: an answer that was lost can arrive for no longer than the client's own times allow, and orphans are looked

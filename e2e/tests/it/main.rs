@@ -60,6 +60,7 @@ fn mac_programs() {
     for (program, package) in [
         ("capi-provider", "russet-capi-provider"),
         ("sim-mac", "russet-sim-mac"),
+        ("sim-tart", "russet-sim-tart"),
         ("tart-kubelet", "russet-tart-kubelet"),
     ] {
         if russet_e2e::fleet::program(program, package).is_err() {

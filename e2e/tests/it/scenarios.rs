@@ -132,8 +132,9 @@ async fn csi_toleration_holds_for_all_that_runs_on_cache_nodes() {
     replay("csi-toleration").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn hostname_address_is_tried_after_the_internal_ip() {
+    crate::mac_programs();
     replay("hostname-address").await;
 }
 
@@ -201,4 +202,28 @@ fn every_scenario_has_a_test_in_this_file() {
             scenario.name
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_blocked_by_pull_is_nobody_but_who_pulls() {
+    crate::mac_programs();
+    replay("worker-blocked-by-pull").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_never_comes_back_no_more() {
+    crate::mac_programs();
+    replay("node-never-comes-back").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn third_vm_never_runs_and_a_lost_one_is_found() {
+    crate::mac_programs();
+    replay("third-vm").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_exit_code_is_never_a_success() {
+    crate::mac_programs();
+    replay("lost-exit-code").await;
 }

@@ -37,13 +37,14 @@ pub(crate) async fn provider(sandbox: &Sandbox<'_>) -> Result<Provider> {
     let settings = Settings::new(&IdentityArgs::default(), sandbox.namespace().to_owned());
     let identities = Identities::new(client_of(&who).await?, settings);
     let requests = identities.requests();
+    let names = ServingNames {
+        tailnet: vec!["100.64.0.0/10".parse()?],
+        ..ServingNames::default()
+    };
     Ok(Provider {
         admin: sandbox.client().await?,
         identities,
-        _approver: support::run(sandbox, &who, |manager| {
-            vec![approver(manager, ServingNames::default(), requests)]
-        })
-        .await?,
+        _approver: support::run(sandbox, &who, |manager| vec![approver(manager, names, requests)]).await?,
         who,
     })
 }

@@ -94,6 +94,18 @@ async fn a_machine_joins_as_its_own_node_and_can_be_no_other() -> Result<()> {
     let api = SanType::DnsName("kubernetes.default.svc".try_into()?);
     let api = request(&itself, SERVING, &serve(vec![api])?).await?;
     denied(&provider.admin, &api, "ForeignName").await?;
+
+    // An address that somebody else has too is nobody's to certify.
+    let neighbour = format!("{name}-neighbour");
+    let all: Api<Node> = Api::all(provider.admin.clone());
+    all.create(&PostParams::default(), &node(&neighbour, "x://neighbour")?)
+        .await?;
+    let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "100.64.9.9"}]}});
+    all.patch_status(&neighbour, &PatchParams::default(), &Patch::Merge(address))
+        .await?;
+    let shared = request(&itself, SERVING, &serve(vec![ip("100.64.9.9")?])?).await?;
+    denied(&provider.admin, &shared, "ForeignAddress").await?;
+    all.delete(&neighbour, &DeleteParams::default()).await?;
     support::no_denials(cluster, &provider.who)?;
     Ok(())
 }

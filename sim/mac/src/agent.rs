@@ -3,7 +3,7 @@
 use crate::machine::{Machine, Phase};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
-use russet_node::{Agent, Condition, News, Rhythm, Sight, Spec, System};
+use russet_node::{Agent, Condition, News, Resident, Rhythm, Sight, Spec, System};
 use russet_sim_scaleway::Host;
 
 /// What an emulated mini says of its disk.
@@ -99,6 +99,7 @@ impl russet_node::Machine for Body<'_> {
                 Condition::pid_pressure(false, "an emulated Mac runs nothing"),
                 Condition::ready(true, "the stand-in agent is running"),
             ],
+            resident: Some(Resident::default()),
         }
     }
 }

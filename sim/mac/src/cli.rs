@@ -42,6 +42,9 @@ pub struct Cli {
     /// Disks of this many bytes in memory instead of folders: they can be full, and are gone with this process
     #[arg(long, value_name = "BYTES", requires = "macos")]
     pub memory_disks: Option<u64>,
+    /// Macs have a display; without one, as in a data centre, loginwindow logs in by itself only when it is started again
+    #[arg(long, requires = "macos")]
+    pub display: bool,
     /// The first two numbers of the Macs' addresses in the tailnet; with 127.100 programs can really listen there
     #[arg(long, value_name = "N.N", default_value = "100.64", value_parser = two_numbers)]
     pub tailnet: [u8; 2],
@@ -104,6 +107,7 @@ impl Cli {
         options.zsh.clone_from(&self.zsh);
         options.memory_disks = self.memory_disks;
         options.tailnet = self.tailnet;
+        options.quirks.headless = !self.display;
         Ok(options)
     }
 }

@@ -10,7 +10,7 @@ use crate::image::RemoteName;
 use crate::print::{complain, say};
 use crate::store::Home;
 use crate::switches::Switches;
-use crate::{credentials, exec, pull, run, run_arguments};
+use crate::{credentials, exec, pull, run, run_arguments, space};
 use std::process::ExitCode;
 
 const fn spec(name: &'static str, usage: &'static str, positional: &'static [&'static str]) -> Spec {
@@ -227,6 +227,9 @@ fn dispatch(words: &[String]) -> Result<u8, Failure> {
         }
         "run" => return run::run(&home, &config, &parsed),
         _ => return exec::exec(&home, &parsed),
+    }
+    if ["clone", "delete", "pull"].contains(&name.as_str()) {
+        space::report(&home)?;
     }
     Ok(0)
 }

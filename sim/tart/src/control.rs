@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::image::{Image, RemoteName};
 use crate::running::Note;
+use crate::space;
 use crate::store::Home;
 use crate::switches::Switches;
 use crate::vm::VmDir;
@@ -73,7 +74,13 @@ impl Control {
 
     /// Flips switches.
     pub fn switch(&self, change: impl FnOnce(&mut Switches)) -> Result<(), ControlError> {
-        Ok(Switches::change(&self.0, change)?)
+        Switches::change(&self.0, change)?;
+        Ok(space::report(&self.0)?)
+    }
+
+    /// Where it says how full the disk is, if [`Switches::capacity_gb`] makes it one that can be full.
+    pub fn disk_report(&self) -> PathBuf {
+        self.0.sim().join("disk.json")
     }
 
     /// The guest of a VM dies as in a kernel panic.

@@ -116,6 +116,8 @@ pub(crate) fn surroundings(command: &mut Command, address: Ipv4Addr) {
         .env("LANG", "en_US.UTF-8")
         .env("PATH", "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         .env("GUEST_ADDRESS", address.to_string())
+        // The user of a guest is not root, so its tar gives no files away; the namespace has nobody to give them to.
+        .env("TAR_OPTIONS", "--no-same-owner")
         .current_dir("/Users/admin");
 }
 

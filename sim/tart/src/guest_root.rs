@@ -3,9 +3,10 @@
 //! Programs that would reach the host are replaced: `shutdown` ends the guest, `sudo` just runs the rest. What a script
 //! writes lands in the VM's folder.
 
+use crate::host;
 use crate::run_arguments::Share;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount, mount_bind_recursive, mount_remount};
+use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive, mount_remount};
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -72,7 +73,7 @@ pub(crate) fn build(root: &Path, shares: &[Share]) -> io::Result<()> {
     replace_link(Path::new("usr/bin"), &root.join("bin"))?;
     replace_link(Path::new("usr/sbin"), &root.join("sbin"))?;
     settings(root)?;
-    mount_bind_recursive("/dev", root.join("dev"))?;
+    devices(&root.join("dev"))?;
     if mount("proc", root.join("proc"), "proc", MountFlags::empty(), None).is_err() {
         // Inside other namespaces the kernel may refuse a fresh one; then the old one has to do.
         mount_bind_recursive("/proc", root.join("proc"))?;
@@ -91,9 +92,46 @@ pub(crate) fn build(root: &Path, shares: &[Share]) -> io::Result<()> {
     Ok(())
 }
 
+/// The devices that programs use, in a folder of the guest's own: what a script puts beside them must not land on the host.
+///
+/// The folder is its owner's alone. Where everybody may write, as in any fresh tmpfs, Linux lets nobody open for writing (with
+/// `O_CREAT`, as every shell does) what belongs to neither the folder's owner nor the caller; and the devices of a host whose
+/// root is not the guest's do.
+fn devices(dev: &Path) -> io::Result<()> {
+    mount("tmpfs", dev, "tmpfs", MountFlags::empty(), Some(c"mode=0755"))?;
+    for name in ["full", "null", "random", "tty", "urandom", "zero"] {
+        let host = Path::new("/dev").join(name);
+        if host.exists() {
+            std::fs::write(dev.join(name), "")?;
+            mount_bind(&host, dev.join(name))?;
+        }
+    }
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() {
+        std::fs::create_dir(dev.join("shm"))?;
+        mount_bind_recursive(shm, dev.join("shm"))?;
+    }
+    // Terminals of its own: a multiplexer finds them only beside itself, so the host's cannot be lent.
+    std::fs::create_dir(dev.join("pts"))?;
+    let options = c"newinstance,ptmxmode=0666,mode=0620";
+    mount(
+        "devpts",
+        dev.join("pts"),
+        "devpts",
+        MountFlags::NOSUID | MountFlags::NOEXEC,
+        Some(options),
+    )?;
+    symlink("pts/ptmx", dev.join("ptmx"))?;
+    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        symlink(Path::new("/proc/self").join(target), dev.join(name))?;
+    }
+    Ok(())
+}
+
 /// `/usr` without its programs is the host's; the programs are links, so that some can be ours.
 fn host_programs(root: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir("/usr")?.flatten() {
+    let usr = host::linux("usr");
+    for entry in std::fs::read_dir(&usr)?.flatten() {
         let name = entry.file_name();
         if ["bin", "sbin", "local"].iter().any(|ours| name == *ours)
             || !entry.path().is_dir()
@@ -104,7 +142,7 @@ fn host_programs(root: &Path) -> io::Result<()> {
         host_folder(&entry.path(), &root.join("usr").join(&name))?;
     }
     for folder in ["bin", "sbin"] {
-        let host = Path::new("/usr").join(folder);
+        let host = usr.join(folder);
         host_folder(&host, &root.join("usr/.host").join(folder))?;
         let place = root.join("usr").join(folder);
         mount("tmpfs", &place, "tmpfs", MountFlags::empty(), None)?;
@@ -165,8 +203,10 @@ fn settings(root: &Path) -> io::Result<()> {
             std::fs::copy(from, to)?;
         }
     }
-    for name in ["alternatives", "ssl"] {
-        let from = Path::new("/etc").join(name);
+    for (from, name) in [
+        (host::linux("etc/alternatives"), "alternatives"),
+        ("/etc/ssl".into(), "ssl"),
+    ] {
         if from.is_dir() {
             host_folder(&from, &root.join("etc").join(name))?;
         }

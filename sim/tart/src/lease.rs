@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::locks;
 use crate::store::Home;
 use crate::switches::Switches;
+use crate::vm::VmDir;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -28,17 +29,18 @@ pub(crate) fn choose(home: &Home, mac: &str) -> Result<Ipv4Addr, Failure> {
     if let Some(lease) = leases.iter().rev().find(|lease| lease.mac == mac) {
         return Ok(lease.address);
     }
-    let prefix = Switches::load(home)?.addresses;
-    let base: Ipv4Addr = format!("{prefix}.0.0").parse().map_err(|_| {
-        Failure::Emulator(format!(
-            "the switch \"addresses\" must be two octets such as 127.64, not {prefix}"
-        ))
-    })?;
-    let mut next = u32::from(base) + 2;
-    while leases.iter().any(|lease| u32::from(lease.address) == next) {
-        next += 1;
-    }
-    let address = Ipv4Addr::from(next);
+    let network = Network::parse(&Switches::load(home)?.addresses)?;
+    let free = |leases: &[Lease]| {
+        network
+            .hosts()
+            .find(|address| leases.iter().all(|lease| lease.address != *address))
+    };
+    let address = if let Some(address) = free(&leases) {
+        address
+    } else {
+        forget_the_dead(home, &leases)?;
+        free(&load(home)?).ok_or_else(|| Failure::Emulator(format!("every address of {network:?} is leased")))?
+    };
     // Kept at once, expired, so that two guests that boot together do not get the same one.
     append(
         home,
@@ -49,6 +51,50 @@ pub(crate) fn choose(home: &Home, mac: &str) -> Result<Ipv4Addr, Failure> {
         },
     )?;
     Ok(address)
+}
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    base: u32,
+    size: u32,
+}
+
+impl Network {
+    fn parse(prefix: &str) -> Result<Self, Failure> {
+        let wrong = || {
+            Failure::Emulator(format!(
+                "the switch \"addresses\" must be two or three octets such as 127.64, not {prefix}"
+            ))
+        };
+        let (rest, size) = match prefix.split('.').count() {
+            2 => (".0.0", 1 << 16),
+            3 => (".0", 1 << 8),
+            _ => return Err(wrong()),
+        };
+        let base: Ipv4Addr = format!("{prefix}{rest}").parse().map_err(|_| wrong())?;
+        Ok(Self {
+            base: u32::from(base),
+            size,
+        })
+    }
+
+    /// Without the first two, which are the network's and the host's, and the last, which is everybody's.
+    fn hosts(self) -> impl Iterator<Item = Ipv4Addr> {
+        (self.base + 2..self.base + self.size - 1).map(Ipv4Addr::from)
+    }
+}
+
+/// Gives back what VMs have that do not exist any more. The real server does so once nothing is free. [guess]
+fn forget_the_dead(home: &Home, leases: &[Lease]) -> Result<(), Failure> {
+    let vms = home.local_names()?;
+    let living: Vec<String> = vms
+        .iter()
+        .filter_map(|name| VmDir(home.vms().join(name)).config().ok())
+        .map(|config| config.mac_address)
+        .collect();
+    let kept = leases.iter().filter(|lease| living.contains(&lease.mac));
+    write(home, kept)
 }
 
 /// The guest asked and got its address.
@@ -92,6 +138,10 @@ fn append(home: &Home, lease: &Lease) -> Result<(), Failure> {
     let mut leases = load(home)?;
     leases.retain(|other| other.mac != lease.mac || other.address != lease.address);
     leases.push(lease.clone());
+    write(home, leases.iter())
+}
+
+fn write<'a>(home: &Home, leases: impl Iterator<Item = &'a Lease>) -> Result<(), Failure> {
     let mut text = String::new();
     for lease in leases {
         let mac = short(&lease.mac);
@@ -147,5 +197,38 @@ mod tests {
             until: 16,
         };
         assert_eq!(parse(text), [expected]);
+    }
+
+    #[test]
+    fn a_network_is_named_by_two_octets_or_three() {
+        let wide = Network::parse("127.64").unwrap();
+        assert_eq!(wide.hosts().next(), Some(Ipv4Addr::new(127, 64, 0, 2)));
+        let narrow: Vec<Ipv4Addr> = Network::parse("127.130.7").unwrap().hosts().collect();
+        assert_eq!(
+            (narrow.len(), narrow.first(), narrow.last()),
+            (
+                253,
+                Some(&Ipv4Addr::new(127, 130, 7, 2)),
+                Some(&Ipv4Addr::new(127, 130, 7, 254))
+            )
+        );
+        for wrong in ["127", "127.64.0.1", "127.x", "", "127.300"] {
+            assert!(Network::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// A Mac of `make up` has 253 addresses for its guests, and runs more of them than that in its life.
+    #[test]
+    fn addresses_of_vms_that_are_gone_are_given_out_again_when_none_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().to_owned()).unwrap();
+        Switches::change(&home, |switches| "127.130.7".clone_into(&mut switches.addresses)).unwrap();
+        for number in 0..253 {
+            choose(&home, &format!("02:00:00:00:00:{number:02x}")).unwrap();
+        }
+        let again = choose(&home, "02:00:00:00:01:00").unwrap();
+        assert_eq!(again, Ipv4Addr::new(127, 130, 7, 2));
+        assert_eq!(choose(&home, "02:00:00:00:01:00").unwrap(), again);
+        assert_ne!(choose(&home, "02:00:00:00:01:01").unwrap(), again);
     }
 }

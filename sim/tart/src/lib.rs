@@ -15,10 +15,13 @@
 //! The world around it lives in `$TART_HOME/.sim`: the registry, the leases of the DHCP server, the slots of the kernel, and
 //! `switches.json`, through which it misbehaves on request ([`Switches`]). Tests reach all of that through [`Control`].
 //!
+//! Emulated Macs (`sim/mac`) pose as `tart` with this library, from a bundle that [`write_bundle`] makes.
+//!
 //! Guests need `unshare` of util-linux and user namespaces, or root; everything else runs anywhere.
 
 mod agent;
 mod arguments;
+mod bundle;
 mod commands;
 mod config;
 mod control;
@@ -27,6 +30,7 @@ mod exec;
 mod failure;
 mod guest;
 mod guest_root;
+mod host;
 mod image;
 mod lease;
 mod locks;
@@ -41,7 +45,8 @@ mod switches;
 mod terminal;
 mod vm;
 
-pub use control::Control;
+pub use bundle::{BUNDLE, write_bundle};
+pub use control::{Control, ControlError};
 pub use image::{Image, Os};
 pub use switches::{ForcedFailure, PullFault, Switches};
 

@@ -84,9 +84,13 @@ fn download(home: &Home, config: &Config, image: &Image) -> Result<(), Failure> 
             if percent == 40 {
                 match Switches::take_pull_fault(home)? {
                     None | Some(PullFault::Status(_)) => {}
-                    Some(PullFault::Stall) => loop {
-                        pause(60_000);
-                    },
+                    Some(PullFault::Stall) => {
+                        // Nobody ends it but whoever takes its world down.
+                        while home.sim().exists() {
+                            pause(1000);
+                        }
+                        return Err(Failure::Thrown("The network connection was lost.".to_owned()));
+                    }
                     Some(PullFault::DiskFull) => return Err(full()),
                     Some(PullFault::Network) => {
                         let why = "The network connection was lost.";

@@ -4,6 +4,7 @@ use crate::arguments::Parsed;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::guest::{self, Birth};
+use crate::host;
 use crate::image::Os;
 use crate::print::{complain, say};
 use crate::run_arguments;
@@ -224,7 +225,7 @@ impl Vm<'_> {
     }
 
     async fn boot(&self, birth: &Birth) -> Result<(Child, ChildStdin), Failure> {
-        let mut command = Command::new("unshare");
+        let mut command = Command::new(host::program("unshare"));
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }

@@ -32,6 +32,22 @@ pub(crate) fn used(home: &Home) -> Result<u64, Failure> {
     Ok(extents.values().sum())
 }
 
+/// Leaves word of how full the disk is, for those who would ask the kernel of a real one.
+pub(crate) fn report(home: &Home) -> Result<(), Failure> {
+    let path = home.sim().join("disk.json");
+    let Some(total) = Switches::load(home)?.capacity_gb.map(|gb| gb * GB) else {
+        return match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        };
+    };
+    let free = total.saturating_sub(used(home)?);
+    let fresh = home.sim().join(format!("disk.{}.tmp", std::process::id()));
+    std::fs::write(&fresh, serde_json::json!({"total": total, "free": free}).to_string())?;
+    std::fs::rename(fresh, path)?;
+    Ok(())
+}
+
 /// Makes room for an image by deleting cached ones, the least recently used first. Whether it fits then.
 pub(crate) fn make_room(home: &Home, config: &Config, needed: u64) -> Result<bool, Failure> {
     let Some(capacity) = Switches::load(home)?.capacity_gb.map(|gb| gb * GB) else {

@@ -4,6 +4,7 @@
 //! a test that misspells its fault must not pass.
 
 use crate::failure::Failure;
+use crate::host;
 use crate::locks;
 use crate::store::Home;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Switches {
-    /// The first two octets of guests' addresses; all of 127/8 answers on Linux.
+    /// The first two or three octets of guests' addresses; all of 127/8 answers on Linux.
     pub addresses: String,
     /// A registry shared with other homes; by default this home has its own.
     pub registry: Option<PathBuf>,
@@ -119,7 +120,7 @@ impl Switches {
         match std::fs::read(home.switches()) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| Failure::Emulator(format!("{}: {error}", home.switches().display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => host::switches(),
             Err(error) => Err(Failure::io("cannot read the switches", &error)),
         }
     }

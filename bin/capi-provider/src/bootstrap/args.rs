@@ -55,6 +55,11 @@ pub struct BootstrapArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub bootstrap_held_interval: Duration,
 
+    /// Time between two looks at what changes on builders by itself, such as the code signature of a Packer that somebody upgraded; 0s
+    /// for never. A look is one command and changes nothing.
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse)]
+    pub bootstrap_look_interval: Duration,
+
     /// Hosts that are set up at once.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub max_concurrent_bootstraps: u16,

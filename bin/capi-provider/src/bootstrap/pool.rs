@@ -270,6 +270,7 @@ impl Pool {
             Err(_) => Err(failed("it took more than two hours and was given up")),
         };
         self.0.metrics.bootstrap_ended(match &result {
+            Ok(done) if done.looked => "looked",
             Ok(_) => "ok",
             Err(Trouble::Host(_)) => "failed",
             Err(Trouble::Preparation(_) | Trouble::NoCredentials) => "not_started",

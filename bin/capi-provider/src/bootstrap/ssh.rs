@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Taint;
 use russet_api::machine::StepState;
 use russet_bootstrap::linux;
-use russet_bootstrap::mac::{self, Engine, Patience, plan};
+use russet_bootstrap::mac::{self, Engine, Patience, plan, watched};
 use russet_bootstrap::ssh::{Limits, Session};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -116,6 +116,27 @@ fn host(job: &Job) -> Result<mac::Host, Failed> {
     })
 }
 
+fn told(error: mac::Failed, pin: Option<String>) -> Failed {
+    match error {
+        mac::Failed::Step { step, message } => failed(step, message, pin),
+        error @ mac::Failed::NoPassword { .. } => failed("sudo", error.to_string(), pin),
+        error => failed(CONNECT_STEP, error.to_string(), pin),
+    }
+}
+
+/// Tells `status.steps` how steps stand.
+fn teller(progress: &Progress) -> impl Fn(&str, &mac::StepState) + Send + Sync {
+    move |name: &str, state: &mac::StepState| {
+        let (state, message) = match state {
+            mac::StepState::Unchanged | mac::StepState::Changed => (StepState::Succeeded, None),
+            mac::StepState::Running => (StepState::Running, None),
+            mac::StepState::Held(why) => (StepState::Pending, Some(why.clone())),
+            mac::StepState::Failed(why) => (StepState::Failed, Some(why.clone())),
+        };
+        progress.step(name, state, message);
+    }
+}
+
 impl Inner {
     async fn set_up(&self, job: Job, progress: &Progress) -> Result<Done, Failed> {
         let fleet = self
@@ -149,11 +170,30 @@ impl Inner {
                     fingerprint: pin,
                     kubelet_sha: Some(fleet.agent.program.sha().to_owned()),
                     effort,
+                    looked: false,
                 })
             }
-            Err(mac::Failed::Step { step, message }) => Err(failed(step, message, pin)),
-            Err(error @ mac::Failed::NoPassword { .. }) => Err(failed("sudo", error.to_string(), pin)),
-            Err(error) => Err(failed(CONNECT_STEP, error.to_string(), pin)),
+            Err(error) => Err(told(error, pin)),
+        }
+    }
+
+    async fn watch(&self, job: &Job, progress: &Progress) -> Result<(), Failed> {
+        let host = host(job)?;
+        let steps = watched(&host);
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let session = login::login(job, self.port, &self.limits).await?;
+        let tell = teller(progress);
+        let engine = Engine::new(&session, &host, &steps, &tell).patience(self.patience);
+        let seen = engine.watch().await;
+        session.close().await;
+        match seen {
+            Ok(report) => {
+                info!(host = host.node_name, held = ?report.held, "looked at the host");
+                Ok(())
+            }
+            Err(error) => Err(told(error, None)),
         }
     }
 
@@ -165,15 +205,7 @@ impl Inner {
         progress: &Progress,
     ) -> Result<mac::Report, mac::Failed> {
         let steps = plan(fleet, host);
-        let tell = |name: &str, state: &mac::StepState| {
-            let (state, message) = match state {
-                mac::StepState::Unchanged | mac::StepState::Changed => (StepState::Succeeded, None),
-                mac::StepState::Running => (StepState::Running, None),
-                mac::StepState::Held(why) => (StepState::Pending, Some(why.clone())),
-                mac::StepState::Failed(why) => (StepState::Failed, Some(why.clone())),
-            };
-            progress.step(name, state, message);
-        };
+        let tell = teller(progress);
         Engine::new(session, host, &steps, &tell)
             .patience(self.patience)
             .run()
@@ -197,6 +229,16 @@ impl Bootstrapper for Ssh {
                 progress.step(&error.step, StepState::Failed, Some(error.message.clone()));
             }
             set_up
+        })
+    }
+
+    fn look(&self, job: Job, progress: Progress, stop: CancellationToken) -> BoxFuture<'static, Result<(), Failed>> {
+        let this = Arc::clone(&self.0);
+        Box::pin(async move {
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                looked = this.watch(&job, &progress) => looked,
+            }
         })
     }
 }

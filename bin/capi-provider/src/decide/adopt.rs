@@ -36,7 +36,8 @@ pub(super) fn begin(machine: &Machine, seen: &Seen<'_>) -> Decision {
     let Some(inventory) = seen.inventory else {
         return Decision::Look(Need::Inventory);
     };
-    match choose(inventory, seen.claims, wanted, seen.project, &machine.holder.uid) {
+    let uid = &machine.holder.uid;
+    match choose(inventory, seen.claims, wanted, seen.project, uid, &machine.given_back) {
         Ok(host) => {
             let (pool, from) = (wanted.pool.clone(), host.name.clone());
             let claim = Claim {

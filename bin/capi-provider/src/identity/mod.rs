@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
+use russet_api::values::CidrBlock;
 use russet_telemetry::Secret;
 use serde::Serialize;
 use tracing::info;
@@ -65,6 +66,17 @@ pub struct IdentityArgs {
         default_value = "tart-kubelet"
     )]
     pub node_identity_cluster_role: String,
+
+    /// What the tailnet gives out: the addresses that a node may claim for its serving certificate because it alone reports
+    /// them (may be given more than once, or separated by commas).
+    #[arg(
+        long,
+        env = "CAPI_TAILNET_CIDRS",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        default_value = "100.64.0.0/10,fd7a:115c:a1e0::/48"
+    )]
+    pub tailnet_cidr: Vec<CidrBlock>,
 }
 
 /// How credentials are made.

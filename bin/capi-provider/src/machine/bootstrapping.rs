@@ -141,7 +141,7 @@ impl Context {
     }
 
     /// Reads the credentials when the work begins, not now.
-    fn reader(
+    pub(super) fn reader(
         &self,
         mac: Mac,
         server: ServerId,
@@ -248,8 +248,8 @@ impl Context {
     }
 }
 
-/// Everything a job needs besides the host itself.
-async fn prepare(
+/// What it takes to log in to a host; none of what it is set up with.
+pub(super) async fn reach(
     services: &Services,
     mac: &Mac,
     machine: &Machine,
@@ -267,6 +267,40 @@ async fn prepare(
         Some(keys) => Some(keys.ensure(&key_group(mac)).await?),
         None => None,
     };
+    let facts = facts(mac);
+    let password = credentials
+        .password
+        .or_else(|| key.as_ref().and_then(|key| key.sudo_password.clone()));
+    Ok(Job {
+        kind: Kind::Update,
+        machine: machine.holder.clone(),
+        address,
+        ssh_user: credentials.user,
+        sudo_password: password,
+        fingerprint: credentials.fingerprint,
+        key,
+        node_name: mac.name_any(),
+        provider_id: provider_id(machine, &host.id).to_string(),
+        labels: node_labels(&facts),
+        taints: node_taints(),
+        join_kubeconfig: None,
+        tailnet_key: None,
+        vlan: None,
+        runner: None,
+        facts,
+        hash: crate::bootstrap::HostConfigHash::new(""),
+    })
+}
+
+/// Everything a job needs besides the host itself.
+async fn prepare(
+    services: &Services,
+    mac: &Mac,
+    machine: &Machine,
+    host: &Host,
+    credentials: Credentials,
+) -> Result<Job, Problem> {
+    let job = reach(services, mac, machine, host, credentials).await?;
     let join_kubeconfig = match &services.identities {
         Some(identities) => Some(identities.issue(&machine.holder).await?),
         None => None,
@@ -294,28 +328,12 @@ async fn prepare(
         Some(networks) => Some(networks.vlan(&machine.zone, &host.id).await?),
         None => None,
     };
-    let facts = facts(mac);
-    let password = credentials
-        .password
-        .or_else(|| key.as_ref().and_then(|key| key.sudo_password.clone()));
     Ok(Job {
-        kind: Kind::First,
-        machine: machine.holder.clone(),
-        address,
-        ssh_user: credentials.user,
-        sudo_password: password,
-        fingerprint: credentials.fingerprint,
-        key,
-        node_name: mac.name_any(),
-        provider_id: provider_id(machine, &host.id).to_string(),
-        labels: node_labels(&facts),
-        taints: node_taints(),
         join_kubeconfig,
         tailnet_key,
         vlan,
         runner,
-        facts,
-        hash: crate::bootstrap::HostConfigHash::new(""),
+        ..job
     })
 }
 

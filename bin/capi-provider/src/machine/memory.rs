@@ -29,6 +29,7 @@ struct Inner {
     /// What the set-up that runs for a machine brings its host to.
     started: HashMap<String, String>,
     rejoined: HashMap<String, Instant>,
+    looked: HashMap<String, Instant>,
     /// What hosts had to run when last looked at, if anything.
     work: HashMap<String, Work>,
     /// What was last said about a machine in a dry run.
@@ -85,12 +86,12 @@ impl Memory {
 
     /// Whether a host was not asked to join again for this long; if so, it is asked now.
     pub(crate) fn may_rejoin(&self, uid: &str, pause: Duration) -> bool {
-        let mut inner = self.lock();
-        if inner.rejoined.get(uid).is_some_and(|at| at.elapsed() < pause) {
-            return false;
-        }
-        inner.rejoined.insert(uid.to_owned(), Instant::now());
-        true
+        is_due(&mut self.lock().rejoined, uid, pause)
+    }
+
+    /// Whether a host was not looked at for this long; if so, it is looked at now.
+    pub(crate) fn may_look(&self, uid: &str, pause: Duration) -> bool {
+        is_due(&mut self.lock().looked, uid, pause)
     }
 
     /// Notes which Pods run on a host; none: none do. The wait for them goes on however they change.
@@ -123,12 +124,21 @@ impl Memory {
         inner.said.remove(uid);
         inner.started.remove(uid);
         inner.rejoined.remove(uid);
+        inner.looked.remove(uid);
         inner.work.remove(uid);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_due(last: &mut HashMap<String, Instant>, uid: &str, pause: Duration) -> bool {
+    if last.get(uid).is_some_and(|at| at.elapsed() < pause) {
+        return false;
+    }
+    last.insert(uid.to_owned(), Instant::now());
+    true
 }
 
 /// Versions of one object grow; the API promises that they can be compared.

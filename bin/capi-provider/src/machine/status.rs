@@ -42,6 +42,9 @@ impl Draft {
     pub(super) fn journal(&mut self, journal: Option<&Journal>) {
         self.status.intent = journal.map(Intent::from);
         let Some(journal) = journal else { return };
+        if matches!(journal.work, Work::Release(_)) && !self.deleting {
+            give_back(&mut self.status.given_back, journal.server.as_str());
+        }
         let (phase, type_, reason, message) = match &journal.work {
             Work::Claim(_) => (
                 Phase::Adopting,
@@ -111,6 +114,17 @@ impl Draft {
     }
 }
 
+/// Hosts that are remembered: more than a pool has that are broken.
+const GIVEN_BACK: usize = 16;
+
+/// Notes that a host is given back, before anything is done to it.
+fn give_back(given_back: &mut Vec<String>, server: &str) {
+    given_back.retain(|id| id != server);
+    given_back.push(server.to_owned());
+    let forgotten = given_back.len().saturating_sub(GIVEN_BACK);
+    given_back.drain(..forgotten);
+}
+
 /// Whether a machine does what it is for, all life long: whether all of these hold. Core mirrors this to the Machine.
 pub(crate) fn ready(all: &[Condition], needed: &[&str], deleting: bool) -> Condition {
     let of = |type_: &str| conditions::find(all, type_);
@@ -173,6 +187,55 @@ mod tests {
         draft.condition(Condition::new(types::PROVISIONED, true, "Ready"));
         draft.condition(Condition::new(types::BOOTSTRAPPED, true, "Ready"));
         assert_eq!(ready_of(&draft.finish()), (ConditionStatus::True, "Ready"));
+    }
+
+    /// What is written before the first call about a host that is given back is all that a restarted provider knows of it.
+    #[test]
+    fn a_host_is_noted_as_given_back_with_the_intent_to_do_so_and_stays_noted() {
+        let release = |server: &str| {
+            let work = Work::Release(crate::journal::Release {
+                pool: "tuist-pool-".parse().unwrap(),
+                from: "m".to_owned(),
+                wipe: crate::journal::Wipe::Needed,
+                image: None,
+            });
+            Journal::new(&server.parse().unwrap(), "id-1", work, Timestamp::UNIX_EPOCH)
+        };
+        let mut mac = mac();
+        let write = |mac: &mut Mac, change: &dyn Fn(&mut Draft)| {
+            let mut draft = Draft::new(mac, Timestamp::UNIX_EPOCH);
+            change(&mut draft);
+            let status = draft.finish();
+            mac.status = Some(status.clone());
+            status.given_back
+        };
+        assert_eq!(write(&mut mac, &|draft| draft.journal(Some(&release("s1")))), ["s1"]);
+        assert_eq!(
+            write(&mut mac, &|draft| draft.journal(Some(&release("s1")))),
+            ["s1"],
+            "once"
+        );
+        assert_eq!(write(&mut mac, &Draft::forget_host), ["s1"]);
+        assert_eq!(
+            write(&mut mac, &|draft| draft.journal(Some(&release("s2")))),
+            ["s1", "s2"]
+        );
+        assert_eq!(
+            write(&mut mac, &|draft| draft.journal(Some(&release("s1")))),
+            ["s2", "s1"]
+        );
+        for number in 0..40 {
+            write(&mut mac, &|draft| draft.journal(Some(&release(&format!("t{number}")))));
+        }
+        assert_eq!(write(&mut mac, &|_| {}).len(), GIVEN_BACK);
+        mac.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            Timestamp::UNIX_EPOCH,
+        ));
+        let last = write(&mut mac, &|draft| draft.journal(Some(&release("gone"))));
+        assert!(
+            !last.contains(&"gone".to_owned()),
+            "a deletion says nothing about the host"
+        );
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn reason(verdict: &Verdict) -> &'static str {
 }
 
 /// What a condition says of a host: how the rollout stands, and what of the set-up that is over had to wait, or waits for somebody.
-fn up_to_date(verdict: &Verdict, steps: &[Step]) -> Condition {
+pub(super) fn up_to_date(verdict: &Verdict, steps: &[Step]) -> Condition {
     if *verdict == Verdict::UpToDate
         && let Some((step, why)) = held(steps).next()
     {
@@ -99,7 +99,7 @@ fn in_state(steps: &[Step], state: StepState) -> impl Iterator<Item = (&str, &st
 }
 
 /// Whether steps of a set-up that is over had to wait.
-fn waits(mac: &Mac) -> bool {
+pub(super) fn waits(mac: &Mac) -> bool {
     let steps = mac.status.as_ref().map(|status| status.steps.as_slice());
     held(steps.unwrap_or_default()).next().is_some()
 }
@@ -119,6 +119,7 @@ impl Context {
         let seat = self.parts.pool.look(uid, server);
         if let Seat::Ended(steps, result) = seat {
             let outcome = match &*result {
+                Ok(done) if done.looked => self.looked(mac, machine, steps).await?,
                 Ok(done) => self.updated(mac, machine, steps, done).await?,
                 Err(trouble) => self.not_updated(mac, machine, steps, trouble).await?,
             };
@@ -170,9 +171,14 @@ impl Context {
             let again = left.unwrap_or(LOOK_AGAIN).max(Duration::from_millis(50)).min(rest);
             return Ok(Kept::Same(Some(again)));
         }
+        if matches!(seat, Seat::Free) && self.watch(mac, machine) {
+            return Ok(Kept::Same(Some(LOOK_AGAIN)));
+        }
+        let rules = &self.parts.rules;
         let missing = self.surroundings.nodes.get(None, &mac.name_any()).is_none();
-        let held = waits(mac).then_some(self.parts.rules.held_again);
-        Ok(Kept::Same(missing.then_some(self.parts.rules.rejoin_after).or(held)))
+        let held = waits(mac).then_some(rules.held_again);
+        let watched = self.is_watched(mac).then_some(rules.look_every.min(LOOK_AGAIN));
+        Ok(Kept::Same(missing.then_some(rules.rejoin_after).or(held).or(watched)))
     }
 
     /// Makes the plan for the fleet and begins the update of this host if it says so; both at once, so that the next plan sees it.
@@ -223,16 +229,14 @@ impl Context {
     }
 
     /// A host as a plan needs it.
-    fn rollout_host(&self, mac: &Mac) -> Host {
+    pub(super) fn rollout_host(&self, mac: &Mac) -> Host {
         let status = mac.status.clone().unwrap_or_default();
         let uid = mac.uid().unwrap_or_default();
         let cluster = self.surroundings.of(mac).cluster;
+        let node = self.surroundings.nodes.get(None, &mac.name_any());
         let facts = Facts {
-            ready: self
-                .surroundings
-                .nodes
-                .get(None, &mac.name_any())
-                .is_some_and(|node| node.is_ready()),
+            ready: node.as_ref().is_some_and(capi::Node::is_ready),
+            lost_since: node.as_ref().and_then(capi::Node::lost_since),
             updating: self.parts.pool.is_busy(&uid),
             deleting: mac.metadata.deletion_timestamp.is_some(),
             paused: mac.annotations().contains_key(PAUSED) || cluster.as_ref().is_some_and(capi::Cluster::is_paused),
@@ -242,15 +246,16 @@ impl Context {
         Host::of(&mac.name_any(), desired.as_str(), &status, facts)
     }
 
+    /// The host of a machine as the shared poll shows it.
+    pub(super) fn known_host(&self, machine: &Machine) -> Option<crate::host::Host> {
+        let zone = self.parts.inventories.ask(&machine.zone);
+        let zone = zone.read();
+        zone.inventory()?.get(machine.server.as_ref()?).cloned()
+    }
+
     /// Begins; whether the host is known well enough for that.
     fn begin_update(&self, mac: &Mac, machine: &Machine) -> bool {
-        let zone = self.parts.inventories.ask(&machine.zone);
-        let host = {
-            let zone = zone.read();
-            let server = machine.server.as_ref();
-            server.and_then(|server| zone.inventory()?.get(server).cloned())
-        };
-        let Some(host) = host else {
+        let Some(host) = self.known_host(machine) else {
             return false;
         };
         let steps = mac.status.clone().unwrap_or_default().steps;

@@ -47,6 +47,7 @@ pub(super) fn view(
         standing: around.standing(mac, APPLE_SILICON_MACHINE, cleaned_up),
         server: status.server_id.as_deref().and_then(|id| id.parse().ok()),
         provider_server: provider_server(mac),
+        given_back: status.given_back.iter().filter_map(|id| id.parse().ok()).collect(),
         journal,
         setup: Setup {
             credentials: stored || bootstrapped,

@@ -40,6 +40,11 @@ pub struct RolloutArgs {
     #[arg(long, value_name = "HOSTS", env = "CAPI_ROLLOUT_PAUSE_FAILURES", default_value = "2")]
     pub rollout_pause_failures: Share,
 
+    /// When the Nodes of all hosts that lack a new configuration are lost for this long, as after a move of the API server, it is
+    /// neither tried on canaries first nor waited for Pods.
+    #[arg(long, value_name = "DURATION", env = "CAPI_ROLLOUT_LOST_AFTER", default_value = "2m", value_parser = duration::parse)]
+    pub rollout_lost_after: Duration,
+
     /// How long a host on which Pods run is waited for, once it is its turn, before it is updated under them; 0s for not at all.
     #[arg(long, value_name = "DURATION", env = "CAPI_ROLLOUT_BUSY_PATIENCE", default_value = "1h", value_parser = duration::parse)]
     pub rollout_busy_patience: Duration,
@@ -57,6 +62,7 @@ impl RolloutArgs {
             soak: self.rollout_soak,
             max_unavailable: self.rollout_max_unavailable,
             pause_failures: self.rollout_pause_failures,
+            lost_after: self.rollout_lost_after,
             busy_patience: self.rollout_busy_patience,
             retry_delay: self.rollout_retry_delay,
             max_attempts: self.tartkubelet_max_update_attempts,

@@ -44,6 +44,8 @@ pub struct Host {
     pub set_up: bool,
     /// Its Node serves.
     pub ready: bool,
+    /// Since when its Node is there and does not, if that is known.
+    pub lost_since: Option<Timestamp>,
     /// An update of it runs right now.
     pub updating: bool,
     /// Its machine is being deleted.
@@ -63,6 +65,8 @@ pub struct Host {
 pub struct Facts {
     /// Its Node serves.
     pub ready: bool,
+    /// Since when its Node is there and does not, if that is known.
+    pub lost_since: Option<Timestamp>,
     /// An update of it runs right now.
     pub updating: bool,
     /// Its machine is being deleted.
@@ -93,6 +97,7 @@ impl Host {
                 .map(|time| time.0),
             set_up: conditions::is_true(&status.conditions, types::BOOTSTRAPPED),
             ready: facts.ready,
+            lost_since: facts.lost_since,
             updating: facts.updating,
             deleting: facts.deleting,
             paused: facts.paused,
@@ -108,6 +113,13 @@ impl Host {
     /// Whether the configuration it should have failed on it, and did not succeed since.
     pub fn is_failing(&self) -> bool {
         self.failed.as_ref() == Some(&self.desired)
+    }
+
+    /// Whether nobody has heard of its Node for so long that an update can take nothing from it. A Node that is not there at all says
+    /// nothing: whoever begins to look has not seen any yet.
+    pub fn is_lost(&self, policy: &Policy, now: Timestamp) -> bool {
+        let lost = self.lost_since.filter(|_| !self.ready);
+        lost.is_some_and(|since| later(since, policy.lost_after) <= now)
     }
 
     /// How often that failed, as far as it counts: failures with another configuration do not, nor do those after which

@@ -52,12 +52,20 @@ struct Cohort {
     trying: Vec<String>,
     /// Hosts on which it failed, or that have it and do not serve.
     failing: Vec<String>,
+    /// Hosts among these that have it for so short a time that they cannot serve yet.
+    starting: usize,
+    /// Hosts that do not have it, those that get it right now apart.
+    without: usize,
+    /// Hosts among these that are lost.
+    lost: usize,
 }
 
 impl Cohort {
     fn accept(&mut self, host: &Host, policy: &Policy, now: Timestamp) {
         self.size += 1;
         if host.drifted() {
+            self.without += usize::from(!host.updating);
+            self.lost += usize::from(!host.updating && host.is_lost(policy, now));
             if host.is_failing() {
                 self.failing.push(host.name.clone());
             } else if host.updating {
@@ -75,7 +83,15 @@ impl Cohort {
         } else {
             // It took the configuration and does not serve.
             self.failing.push(host.name.clone());
+            let young = |since: Timestamp| later(since.min(now), policy.lost_after) > now;
+            self.starting += usize::from(host.changed.is_none_or(young));
         }
+    }
+
+    /// Whether every host that would get the configuration is lost, as all are when the API server has moved and what they have names
+    /// the old place. Care protects what serves, and none of them does.
+    fn protects_nobody(&self) -> bool {
+        self.without > 0 && self.lost == self.without
     }
 
     /// How many hosts must have proved the configuration.
@@ -86,10 +102,15 @@ impl Cohort {
     /// Whether a host that never had this configuration may get it, and whether as a canary.
     fn admit(&self, policy: &Policy) -> Result<bool, Wait> {
         let limit = policy.pause_failures.at_least(self.size);
-        if limit > 0 && self.failing.len() >= limit {
+        // Hosts that were lost a moment ago have not had the time to serve again.
+        let excused = if self.protects_nobody() { self.starting } else { 0 };
+        if limit > 0 && self.failing.len().saturating_sub(excused) >= limit {
             return Err(Wait::Failing {
                 hosts: self.failing.clone(),
             });
+        }
+        if self.protects_nobody() {
+            return Ok(false);
         }
         let needed = self.needed(policy);
         if self.proved >= needed {
@@ -157,7 +178,13 @@ pub fn plan(hosts: &[Host], policy: &Policy, now: Timestamp) -> Plan {
         let first = !host.is_failing();
         // Whoever failed before tries nothing new.
         let admitted = if first { cohort.admit(policy) } else { Ok(false) };
-        let verdict = match admitted.and_then(|canary| patience(host, policy, now).and(budget).map(|()| canary)) {
+        // Of the Pods of a lost Node nobody hears that they are done.
+        let patience = if cohort.protects_nobody() {
+            Ok(())
+        } else {
+            patience(host, policy, now)
+        };
+        let verdict = match admitted.and_then(|canary| patience.and(budget).map(|()| canary)) {
             Ok(canary) => {
                 unavailable += usize::from(host.ready);
                 if first {

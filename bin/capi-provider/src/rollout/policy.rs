@@ -82,6 +82,8 @@ pub struct Policy {
     pub max_unavailable: Share,
     /// Failing hosts at which a configuration is pushed to no further one. None: never stop.
     pub pause_failures: Share,
+    /// How long the Node of a host must be lost before there is nothing on it to protect.
+    pub lost_after: Duration,
     /// How long a host on which Pods run is waited for, once it is its turn.
     pub busy_patience: Duration,
     /// Time between a failure and the next try.
@@ -99,6 +101,7 @@ impl Default for Policy {
             soak: Duration::from_mins(10),
             max_unavailable: Share::Percent(10),
             pause_failures: Share::Count(2),
+            lost_after: Duration::from_mins(2),
             busy_patience: Duration::from_hours(1),
             retry_delay: Duration::from_mins(1),
             max_attempts: 5,

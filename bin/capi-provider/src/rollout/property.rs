@@ -26,6 +26,7 @@ fn host(name: &str) -> Host {
         changed: Some(start()),
         set_up: true,
         ready: true,
+        lost_since: None,
         updating: false,
         deleting: false,
         paused: false,
@@ -130,11 +131,11 @@ fn any_share() -> impl Strategy<Value = Share> {
 prop_compose! {
     fn any_policy()(
         canary in any_share(), max_unavailable in any_share(), pause_failures in any_share(),
-        minutes in prop::array::uniform4(0_u64..120), max_attempts in 0_u32..7,
+        minutes in prop::array::uniform5(0_u64..120), max_attempts in 0_u32..7,
     ) -> Policy {
-        let [soak, busy, retry, terminal] = minutes.map(Duration::from_mins);
+        let [soak, lost_after, busy, retry, terminal] = minutes.map(Duration::from_mins);
         Policy {
-            canary, max_unavailable, pause_failures, max_attempts,
+            canary, max_unavailable, pause_failures, max_attempts, lost_after,
             soak, busy_patience: busy, retry_delay: retry, terminal_retry_after: terminal,
         }
     }
@@ -152,13 +153,14 @@ fn any_time() -> impl Strategy<Value = Option<Timestamp>> {
 prop_compose! {
     fn any_host(number: usize)(
         desired in any_hash(), current in prop::option::of(any_hash()), failed in prop::option::weighted(0.3, any_hash()),
-        attempts in 0_u32..8, last_failure in any_time(), changed in any_time(),
+        attempts in 0_u32..8, last_failure in any_time(), changed in any_time(), lost in any_time(),
         facts in prop::array::uniform5(prop::bool::weighted(0.2)), ready in prop::bool::weighted(0.8), set_up in prop::bool::weighted(0.9),
     ) -> Host {
         let [gave_up, updating, deleting, paused, busy] = facts;
         let work = busy.then(|| Work { pods: Vec::new(), since: changed.unwrap_or(start()) });
         Host {
             name: format!("mac-{number:03}"),
+            lost_since: lost.filter(|_| !ready),
             desired, current, failed, attempts, last_failure, gave_up, changed, set_up, ready, updating, deleting, paused, work,
         }
     }
@@ -179,7 +181,7 @@ proptest! {
                 prop_assert!(host.drifted() && !host.deleting && !host.paused && !host.updating);
                 prop_assert_eq!(host.given_up_until(&policy, start()), None);
                 let waited = |work: &Work| later(work.since.min(start()), policy.busy_patience) <= start();
-                prop_assert!(host.work.as_ref().is_none_or(waited));
+                prop_assert!(host.work.as_ref().is_none_or(waited) || host.is_lost(&policy, start()));
             }
             let settled = host.set_up && !host.deleting && !host.updating && !host.drifted();
             prop_assert_eq!(*verdict == Verdict::UpToDate, settled);
@@ -206,6 +208,12 @@ proptest! {
             let fresh = cohort.iter().filter(update).filter(|host| !host.is_failing()).count();
             let bad = |host: &&&Host| if host.drifted() { host.is_failing() } else { !host.ready };
             let limit = policy.pause_failures.at_least(cohort.len());
+            let mut without = cohort.iter().filter(|host| host.drifted() && !host.updating);
+            if without.all(|host| host.is_lost(&policy, start())) {
+                let failed = cohort.iter().filter(|host| host.drifted() && host.is_failing()).count();
+                prop_assert!(limit == 0 || failed < limit || fresh == 0);
+                continue;
+            }
             if limit > 0 && cohort.iter().filter(bad).count() >= limit {
                 prop_assert_eq!(fresh, 0);
             }
@@ -401,4 +409,60 @@ fn a_canary_is_a_host_that_is_well() {
     hosts[0].ready = false;
     let plan = plan(&hosts, &Policy::default(), start());
     assert_eq!(plan.updates().collect::<Vec<_>>(), ["mac-001"]);
+}
+
+/// The API server moved, every Node was lost at once, and what would have brought them back went to one Mac, which had to be well for
+/// ten minutes before the next few got it: hours without a fleet, to protect a fleet that was not there.
+#[test]
+fn a_fleet_that_is_lost_as_a_whole_is_brought_back_at_once() {
+    let lost = |hosts: &mut [Host]| {
+        for host in hosts {
+            host.ready = false;
+            host.lost_since = Some(start());
+            host.work = Some(work());
+        }
+    };
+    let policy = Policy::default();
+    let mut hosts = fleet(20);
+    lost(&mut hosts);
+    let soon = later(start(), Duration::from_mins(1));
+    assert_eq!(plan(&hosts, &policy, soon).updates().count(), 0, "it may be a hiccup");
+    let now = later(start(), Duration::from_mins(2));
+    assert_eq!(plan(&hosts, &policy, now).updates().count(), 20);
+
+    // Some are done: those that serve again, and those that are about to.
+    for (index, host) in hosts.iter_mut().take(8).enumerate() {
+        host.current = Some("new".to_owned());
+        host.changed = Some(now);
+        host.ready = index < 4;
+        host.lost_since = host.lost_since.filter(|_| index >= 4);
+    }
+    assert_eq!(plan(&hosts, &policy, now).updates().count(), 12, "the others go on");
+
+    // What comes to them does not help: two that should serve by now, or two on which it failed.
+    let later_on = later(now, Duration::from_mins(2));
+    let stuck = plan(&hosts, &policy, later_on);
+    assert!(matches!(stuck.verdict("mac-012"), Some(Verdict::Wait(Wait::Failing { hosts })) if hosts.len() == 4));
+    let mut refused = fleet(20);
+    lost(&mut refused);
+    for host in refused.iter_mut().take(2) {
+        let marks = failed(host, "new", &policy, now);
+        apply(host, marks);
+    }
+    assert_eq!(plan(&refused, &policy, now).updates().count(), 0);
+}
+
+#[test]
+fn a_fleet_of_which_one_host_serves_is_rolled_with_care() {
+    let mut hosts = fleet(20);
+    for host in hosts.iter_mut().skip(1) {
+        host.ready = false;
+        host.lost_since = Some(start());
+    }
+    let now = later(start(), Duration::from_hours(1));
+    let careful = plan(&hosts, &Policy::default(), now);
+    assert_eq!(careful.updates().count(), 1);
+    // Nothing is known of a Node that is not there.
+    hosts[0].ready = false;
+    assert_eq!(plan(&hosts, &Policy::default(), now).updates().count(), 1);
 }

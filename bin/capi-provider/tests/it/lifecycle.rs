@@ -111,9 +111,11 @@ fn a_host_that_cannot_be_set_up_is_rebooted_once_and_then_exchanged_wiped() {
         "a provider id would bind the machine to the bad host for ever"
     );
     assert!(only(&world).setup.rebooted);
+    let bad = only(&world).server.clone().unwrap();
     run_to_rest(&mut world);
     world.check_at_rest();
     assert!(only(&world).setup.provisioned);
+    assert_ne!(only(&world).server, Some(bad), "the host it gave back");
 }
 
 /// The rename into the pool once came before the wipe. When the wipe failed the host sat in the pool with its old data, was

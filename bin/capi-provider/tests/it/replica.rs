@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use russet_api::machine::Intent;
 use russet_api::values::ServerId;
 use russet_capi_provider::claims::Claims;
 use russet_capi_provider::decide::{Action, Decision, Machine, Need, Seen, Setup, decide};
@@ -222,7 +221,7 @@ impl Replica {
                 }
             }
             Action::AddFinalizer => drop(write(&mut |o| o.finalizer = !o.deleting)),
-            Action::WriteJournal(journal) => drop(write(&mut |o| o.intent = journal.as_deref().map(Intent::from))),
+            Action::WriteJournal(journal) => drop(write(&mut |o| o.note(journal.as_deref()))),
             Action::RecordHost(host) => drop(write(&mut |o| {
                 o.server = Some(host.id.clone());
                 o.intent = None;
@@ -277,10 +276,7 @@ impl Replica {
     fn fly(&mut self, world: &mut World, uid: String, version: u64, mut flight: Box<Flight>, fault: Fault) -> Doing {
         match flight.ask(world.now) {
             Ask::Write(journal) => {
-                let written = fault.happens()
-                    && world.write(self.cluster, &uid, version, |o| {
-                        o.intent = Some(Intent::from(&*journal));
-                    });
+                let written = fault.happens() && world.write(self.cluster, &uid, version, |o| o.note(Some(&journal)));
                 // A write whose answer is lost is not known to have happened, so nothing is sent.
                 flight.wrote(written && fault == Fault::None);
             }
@@ -330,7 +326,7 @@ impl Replica {
         let stored = object.journal().and_then(|journal| journal.attempt);
         let version = object.version;
         if stored.is_some_and(|stored| stored.id == attempt) {
-            world.write(self.cluster, uid, version, |o| o.intent = Some(Intent::from(journal)));
+            world.write(self.cluster, uid, version, |o| o.note(Some(journal)));
         }
     }
 }

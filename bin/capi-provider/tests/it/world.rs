@@ -56,6 +56,7 @@ pub(crate) struct Object {
     pub(crate) finalizer: bool,
     pub(crate) server: Option<ServerId>,
     pub(crate) provider: Option<ServerId>,
+    pub(crate) given_back: Vec<ServerId>,
     pub(crate) intent: Option<Intent>,
     pub(crate) setup: Setup,
     pub(crate) cleaned_up: bool,
@@ -67,6 +68,18 @@ pub(crate) struct Object {
 impl Object {
     pub(crate) fn journal(&self) -> Option<Journal> {
         self.intent.as_ref().map(|intent| Journal::try_from(intent).unwrap())
+    }
+
+    /// Writes a record, and with it that a host is given back.
+    pub(crate) fn note(&mut self, journal: Option<&Journal>) {
+        self.intent = journal.map(Intent::from);
+        if let Some(journal) = journal
+            && matches!(journal.work, Work::Release(_))
+            && !self.deleting
+        {
+            self.given_back.retain(|server| *server != journal.server);
+            self.given_back.push(journal.server.clone());
+        }
     }
 
     /// As a provider reads it.
@@ -87,6 +100,7 @@ impl Object {
             },
             server: self.server.clone(),
             provider_server: self.provider.clone(),
+            given_back: self.given_back.clone(),
             journal: self.journal(),
             setup: self.setup,
         }
@@ -192,6 +206,7 @@ impl World {
             finalizer: false,
             server: None,
             provider: None,
+            given_back: Vec::new(),
             intent: None,
             setup: Setup::default(),
             cleaned_up: false,

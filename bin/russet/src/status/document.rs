@@ -3,6 +3,7 @@
 //! The fields are an interface: they are only ever added to (`schema` rises if one must change its meaning), and
 //! `russet status --help` describes them. A snapshot test pins them.
 
+pub use super::hosts::{Hosting, Image, Vm};
 use crate::state::{Layout, lock::Holder, record, run};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,13 @@ pub struct Fleet {
     pub servers: Vec<Server>,
 }
 
+impl Fleet {
+    fn vms_mut(&mut self) -> impl Iterator<Item = &mut Vm> {
+        let hostings = self.macs.iter_mut().filter_map(|mac| mac.hosting.as_mut());
+        hostings.flat_map(|hosting| &mut hosting.vms)
+    }
+}
+
 /// What a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Kind {
@@ -153,6 +161,9 @@ pub struct Mac {
     /// What it waits for, if it does.
     pub message: Option<String>,
     pub created_at: Option<Timestamp>,
+    /// What is on it; none while it has no Node.
+    #[serde(default)]
+    pub hosting: Option<Hosting>,
 }
 
 /// A `ScalewayElasticMetalMachine` or a `ScalewayInstanceMachine`, and its Node.
@@ -267,6 +278,9 @@ pub fn judge(facts: Facts<'_>) -> Document {
     let wanted = run.as_ref().is_some_and(|run| run.cluster_api) && existing.is_none();
     let cluster = cluster.map(|mut cluster| {
         cluster.cluster_api.wanted = wanted;
+        for vm in cluster.fleet.iter_mut().flat_map(Fleet::vms_mut) {
+            vm.age_seconds = vm.created_at.map(|created| seconds_between(created, now));
+        }
         if existing.is_none() {
             let runs = parts
                 .iter()

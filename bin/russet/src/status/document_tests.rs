@@ -251,6 +251,39 @@ fn account() -> Account {
     }
 }
 
+fn hosting() -> Hosting {
+    let vm = |pod: &str, container: &str, phase: &str| Vm {
+        namespace: "default".into(),
+        pod: pod.into(),
+        container: container.into(),
+        image: "ghcr.io/cirruslabs/macos-tahoe-base:latest".into(),
+        phase: phase.into(),
+        address: (phase == "Running").then(|| "127.160.1.2".into()),
+        ready: phase == "Running",
+        restarts: 0,
+        created_at: Some(at("2026-03-01T11:00:00Z")),
+        age_seconds: None,
+    };
+    Hosting {
+        address: Some("127.100.0.1".into()),
+        places: Some(2),
+        disk_bytes: Some(460 << 30),
+        disk_pressure: false,
+        images: vec![Image {
+            names: vec![
+                "ghcr.io/cirruslabs/macos-tahoe-base@sha256:aa".into(),
+                "ghcr.io/cirruslabs/macos-tahoe-base:latest".into(),
+            ],
+            bytes: Some(25 << 30),
+        }],
+        vms: vec![
+            vm("demo", "demo", "Running"),
+            vm("pair", "main", "ErrImagePull"),
+            vm("pair", "proxy", "Running"),
+        ],
+    }
+}
+
 fn fleet() -> Fleet {
     let mac = |name: &str, phase: &str, message: Option<&str>| Mac {
         name: name.into(),
@@ -262,6 +295,7 @@ fn fleet() -> Fleet {
         ready: message.is_none(),
         message: message.map(str::to_owned),
         created_at: None,
+        hosting: message.is_none().then(hosting),
     };
     let server = |name: &str, kind: Kind, synthetic: bool| Server {
         name: name.into(),

@@ -1,7 +1,7 @@
 //! The machines of the cluster: MachineDeployments, Macs, and what the account of this machine's emulated Scaleway costs.
 
 use super::document::{Account, Fleet, Group, Mac};
-use super::servers;
+use super::{hosts, servers};
 use crate::host;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -30,12 +30,21 @@ pub(crate) async fn ask(client: &Client) -> Option<Fleet> {
     let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
     let deployments: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     let everything = ListParams::default();
-    let (machines, deployments, servers) = tokio::join!(
+    let (machines, deployments, servers, mut hosted) = tokio::join!(
         machines.list(&everything),
         deployments.list(&everything),
-        Box::pin(servers::ask(client))
+        Box::pin(servers::ask(client)),
+        hosts::ask(client)
     );
-    let mut macs: Vec<Mac> = machines.ok()?.items.iter().map(mac).collect();
+    let mut macs: Vec<Mac> = machines
+        .ok()?
+        .items
+        .iter()
+        .map(|machine| Mac {
+            hosting: hosted.remove(&machine.name_any()),
+            ..mac(machine)
+        })
+        .collect();
     macs.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let mut groups: Vec<Group> = deployments
         .map(|list| list.items.iter().map(group).collect())
@@ -82,6 +91,7 @@ fn mac(machine: &ScalewayAppleSiliconMachine) -> Mac {
         created_at: machine
             .creation_timestamp()
             .and_then(|time| Timestamp::from_second(time.0.as_second()).ok()),
+        hosting: None,
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod cluster;
 pub mod document;
 pub(crate) mod fleet;
+pub mod hosts;
 mod servers;
 pub mod view;
 

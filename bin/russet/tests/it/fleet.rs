@@ -1,5 +1,6 @@
 //! The Macs of `up`: they come, they scale both ways, they are still there after a restart.
 
+use crate::guests;
 use crate::sandbox::{Sandbox, processes, text, until, until_gone};
 use russet::status::document::{Document, Fleet, Health};
 use rustix::process::Signal;
@@ -124,9 +125,15 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     };
     scale("2");
     until_free(&sandbox, 2, 0).await;
+    if are_macs() {
+        guests::pods_become_virtual_machines(&sandbox).await;
+    }
     scale("1");
     until_free(&sandbox, 1, 1).await;
 
+    if are_macs() {
+        guests::one_that_stays(&sandbox);
+    }
     let before = fleet(&sandbox.status()).macs;
     let running = processes(&sandbox.status());
     running.first().unwrap().signal(Signal::KILL);
@@ -149,6 +156,7 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     let mac = &after.first().unwrap().name;
     until_renewed(&sandbox, mac).await;
     if are_macs() {
+        guests::it_runs_again(&sandbox).await;
         follows_an_api_server_that_moved(&sandbox, mac).await;
     }
     sandbox.run(&["down"]).expect(0);

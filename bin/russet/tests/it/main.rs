@@ -12,6 +12,7 @@
 
 mod faults;
 mod fleet;
+mod guests;
 mod lifecycle;
 mod linux;
 mod sandbox;

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use russet_kubelet_api::{ContainerRef, LogEntry, LogOptions, LogStream, Refusal, Writer};
 use russet_vm::PodVm;
+use russet_vm::log::{self, Part};
 use rustix::fs::{Mode, OFlags};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
@@ -60,6 +61,7 @@ pub(super) fn open(
         ledger: handle.ledger.clone(),
         vm,
         follow: options.follow,
+        pieces: false,
     };
     Ok(source.entries(options.tail))
 }
@@ -85,17 +87,25 @@ fn waits(pod: &Pod, of: &str, container: &str) -> Refusal {
     }
 }
 
-/// Shows what a container says from now on, until it ends or nobody listens.
-pub(super) async fn follow_new(handle: &Handle, instance: Instance, to: Option<Writer>) -> Result<(), Refusal> {
+/// What a container says from now on, each piece as soon as it is said.
+pub(super) async fn from_now(handle: &Handle, instance: &Instance) -> io::Result<LogStream> {
     let room = handle.folders.room(&instance.vm);
     let source = Source {
         log: room.log(),
         marks: room.marks(),
         ledger: handle.ledger.clone(),
-        vm: instance.vm,
+        vm: instance.vm.clone(),
         follow: true,
+        pieces: true,
     };
-    let mut entries = source.entries(Some(0));
+    let mut reading = source.reading(Some(0));
+    // Where now is, is found now and not when somebody listens.
+    reading.more().await?;
+    Ok(reading.entries())
+}
+
+/// Passes it on to whoever wants it, to its end.
+pub(super) async fn pass(mut entries: LogStream, to: Option<Writer>) -> Result<(), Refusal> {
     let Some(mut to) = to else {
         while entries.next().await.is_some() {}
         return Ok(());
@@ -121,12 +131,15 @@ struct Source {
     ledger: Ledger,
     vm: PodVm,
     follow: bool,
+    /// A line that is not whole is given as far as it is there: who is attached answers to it.
+    pieces: bool,
 }
 
 struct Reading {
     source: Source,
-    file: Option<tokio::fs::File>,
-    /// Where in the file the next byte to give is.
+    /// The file that is read, and where in the whole log it begins.
+    file: Option<(tokio::fs::File, u64)>,
+    /// Where in the whole log the next byte to give is.
     offset: u64,
     /// Read and not given yet.
     pending: Vec<u8>,
@@ -144,15 +157,24 @@ impl Source {
     }
 
     fn entries(self, tail: Option<u64>) -> LogStream {
-        let reading = Reading {
+        self.reading(tail).entries()
+    }
+
+    fn reading(self, tail: Option<u64>) -> Reading {
+        Reading {
             source: self,
             file: None,
             offset: 0,
             pending: Vec::new(),
             marks: Marks::default(),
             tail,
-        };
-        stream::unfold(Some(reading), |reading| async {
+        }
+    }
+}
+
+impl Reading {
+    fn entries(self) -> LogStream {
+        stream::unfold(Some(self), |reading| async {
             let mut reading = reading?;
             match reading.next().await {
                 Ok(Some(entry)) => Some((Ok(entry), Some(reading))),
@@ -162,9 +184,7 @@ impl Source {
         })
         .boxed()
     }
-}
 
-impl Reading {
     async fn next(&mut self) -> io::Result<Option<LogEntry>> {
         loop {
             if let Some(entry) = self.line() {
@@ -174,6 +194,9 @@ impl Reading {
             let over = !self.source.follow || self.source.over();
             if self.more().await? {
                 continue;
+            }
+            if self.source.pieces && !self.pending.is_empty() {
+                return Ok(Some(self.give(self.pending.len(), 0, true)));
             }
             if over {
                 let rest = self.pending.len();
@@ -219,24 +242,62 @@ impl Reading {
             .unwrap_or_else(Timestamp::now)
     }
 
+    /// Where in the whole log the next byte to read is.
+    fn position(&self) -> u64 {
+        self.offset.saturating_add(self.pending.len() as u64)
+    }
+
     /// Reads on. `false` if there is nothing.
     async fn more(&mut self) -> io::Result<bool> {
-        if self.file.is_none() {
-            let Some(mut file) = plain(&self.source.log)? else {
-                self.tail = None;
-                return Ok(false);
-            };
-            if let Some(lines) = self.tail.take() {
-                self.offset = tail(&mut file, lines).await?;
-            }
-            file.seek(SeekFrom::Start(self.offset)).await?;
-            self.file = Some(file);
+        if let Some(lines) = self.tail.take() {
+            self.offset = tail(&self.source.log, lines).await?;
         }
-        let Some(file) = &mut self.file else { return Ok(false) };
-        let mut piece = vec![0; PIECE];
-        let count = file.read(&mut piece).await?;
-        self.pending.extend_from_slice(piece.get(..count).unwrap_or_default());
-        Ok(count > 0)
+        loop {
+            if let Some((file, _)) = &mut self.file {
+                let mut piece = vec![0; PIECE];
+                let count = file.read(&mut piece).await?;
+                self.pending.extend_from_slice(piece.get(..count).unwrap_or_default());
+                if count > 0 {
+                    return Ok(true);
+                }
+            }
+            if !self.turn().await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Goes on to the file that holds the next byte. `false` if there is none but the one that is read.
+    async fn turn(&mut self) -> io::Result<bool> {
+        let parts = log::parts(&self.source.log)?;
+        let position = self.position();
+        let Some(part) = parts.iter().find(|part| position < part.ends()) else {
+            return Ok(false);
+        };
+        if self.file.as_ref().is_some_and(|(_, begins)| *begins == part.begins) {
+            // It was written to after it was read.
+            return Ok(true);
+        }
+        let Some(mut file) = plain(&part.path)? else {
+            return Ok(false);
+        };
+        // The file may have been set aside before it was opened, and another be in its place.
+        let now = log::parts(&self.source.log)?;
+        if !now
+            .iter()
+            .any(|other| other.begins == part.begins && other.path == part.path)
+        {
+            return Ok(true);
+        }
+        if position < part.begins {
+            // What was between is gone: too much was said too fast.
+            self.pending.clear();
+            self.offset = part.begins;
+        }
+        file.seek(SeekFrom::Start(self.position().saturating_sub(part.begins)))
+            .await?;
+        self.file = Some((file, part.begins));
+        Ok(true)
     }
 }
 
@@ -251,31 +312,36 @@ fn plain(path: &Path) -> io::Result<Option<tokio::fs::File>> {
     Ok(file.metadata()?.is_file().then(|| tokio::fs::File::from_std(file)))
 }
 
-/// Where the last so many lines begin.
-async fn tail(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
-    let length = file.metadata().await?.len();
+/// Where in the whole log the last so many lines begin.
+async fn tail(log: &Path, lines: u64) -> io::Result<u64> {
+    let parts = log::parts(log)?;
+    let length = parts.last().map_or(0, Part::ends);
     if lines == 0 {
         return Ok(length);
     }
-    let (mut end, mut found) = (length, 0);
-    while end > 0 {
-        let start = end.saturating_sub(PIECE as u64);
-        file.seek(SeekFrom::Start(start)).await?;
-        let mut piece = vec![0; usize::try_from(end - start).unwrap_or(PIECE)];
-        file.read_exact(&mut piece).await?;
-        for (index, byte) in piece.iter().enumerate().rev() {
-            let offset = start + index as u64;
-            // The end of the last line is no beginning of another.
-            if *byte == b'\n' && offset + 1 < length {
-                found += 1;
-                if found == lines {
-                    return Ok(offset + 1);
+    let mut found = 0;
+    for part in parts.iter().rev() {
+        let Some(mut file) = plain(&part.path)? else { continue };
+        let mut end = part.length;
+        while end > 0 {
+            let start = end.saturating_sub(PIECE as u64);
+            file.seek(SeekFrom::Start(start)).await?;
+            let mut piece = vec![0; usize::try_from(end - start).unwrap_or(PIECE)];
+            file.read_exact(&mut piece).await?;
+            for (index, byte) in piece.iter().enumerate().rev() {
+                let offset = part.begins + start + index as u64;
+                // The end of the last line is no beginning of another.
+                if *byte == b'\n' && offset + 1 < length {
+                    found += 1;
+                    if found == lines {
+                        return Ok(offset + 1);
+                    }
                 }
             }
+            end = start;
         }
-        end = start;
     }
-    Ok(0)
+    Ok(parts.first().map_or(0, |part| part.begins))
 }
 
 #[cfg(test)]
@@ -286,11 +352,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("log"), text).unwrap();
         let source = Source {
-            log: dir.path().join("log"),
-            marks: dir.path().join("marks"),
-            ledger: Ledger::open(dir.path().join("vms")).unwrap(),
-            vm: PodVm::new("ci", "job", "main", "0b5d7f3c", 0).unwrap(),
             follow: true,
+            ..source(dir.path())
         };
         let entries: Vec<_> = source.entries(lines).collect().await;
         let text = |entry: io::Result<LogEntry>| {
@@ -319,6 +382,71 @@ mod tests {
             .join("\n");
         assert_eq!(shown(&many, Some(1)).await, ["line 39999"]);
         assert_eq!(shown(&many, Some(30_000)).await.len(), 30_000);
+    }
+
+    fn source(dir: &Path) -> Source {
+        Source {
+            log: dir.join("log"),
+            marks: dir.join("log.times"),
+            ledger: Ledger::open(dir.join("vms")).unwrap(),
+            vm: PodVm::new("ci", "job", "main", "0b5d7f3c", 0).unwrap(),
+            follow: false,
+            pieces: false,
+        }
+    }
+
+    const SMALL: log::Rotation = log::Rotation { bytes: 100, files: 4 };
+
+    #[tokio::test]
+    async fn a_log_of_several_files_is_shown_as_one() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = log::Writer::open(&dir.path().join("log"), SMALL).unwrap();
+        for number in 0..100 {
+            writeln!(writer, "line {number}").unwrap();
+        }
+        let show = async |lines| -> Vec<String> {
+            let entries: Vec<_> = source(dir.path()).entries(lines).collect().await;
+            let text = |entry: io::Result<LogEntry>| String::from_utf8_lossy(&entry.unwrap().text).into_owned();
+            entries.into_iter().map(text).collect()
+        };
+        let all = show(None).await;
+        assert!(all.len() > 30 && all.len() < 100, "{}", all.len());
+        assert_eq!(all.last().unwrap(), "line 99");
+        let numbers: Vec<u32> = all.iter().map(|line| line[5..].parse().unwrap()).collect();
+        assert!(numbers.is_sorted_by(|one, next| one + 1 == *next), "{numbers:?}");
+        assert_eq!(show(Some(25)).await, all[all.len() - 25..]);
+        assert_eq!(show(Some(1000)).await, all);
+    }
+
+    /// A reader in the middle of a file that is set aside, or one whose file is gone altogether, goes on with what is left.
+    #[tokio::test]
+    async fn a_reader_goes_on_when_files_are_set_aside_and_go() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = log::Writer::open(&dir.path().join("log"), SMALL).unwrap();
+        writeln!(writer, "line 0").unwrap();
+        let mut reading = Reading {
+            source: source(dir.path()),
+            file: None,
+            offset: 0,
+            pending: Vec::new(),
+            marks: Marks::default(),
+            tail: None,
+        };
+        let mut seen = Vec::new();
+        for number in 1..200 {
+            while let Some(entry) = reading.next().await.unwrap() {
+                seen.push(String::from_utf8_lossy(&entry.text)[5..].parse::<u32>().unwrap());
+            }
+            writeln!(writer, "line {number}").unwrap();
+        }
+        assert_eq!(seen, (0..199).collect::<Vec<_>>());
+        for number in 200..400 {
+            writeln!(writer, "line {number}").unwrap();
+        }
+        let next = reading.next().await.unwrap().unwrap();
+        assert!(next.text.starts_with(b"line "), "{next:?}");
     }
 
     #[tokio::test]

@@ -26,9 +26,32 @@ const MOST: u64 = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     last: tokio::sync::Mutex<Option<(tokio::time::Instant, Summary)>>,
-    /// Processes that end take their time with them; a counter must not go back.
-    most: Mutex<BTreeMap<String, u64>>,
+    counters: Mutex<BTreeMap<String, Counter>>,
 }
+
+/// CPU time of processes that come and go. A process that ends takes its time out of what `ps` shows, so what each has used since it was
+/// last seen is added up instead. What began and ended between two looks is not seen.
+#[derive(Debug, Default)]
+struct Counter {
+    centiseconds: u64,
+    processes: BTreeMap<u32, u64>,
+}
+
+impl Counter {
+    fn add(&mut self, processes: BTreeMap<u32, u64>) -> u64 {
+        for (pid, time) in &processes {
+            // Less than before is another process under the same number.
+            let before = self.processes.get(pid).filter(|before| *before <= time);
+            let more = time.saturating_sub(before.copied().unwrap_or(0));
+            self.centiseconds = self.centiseconds.saturating_add(more);
+        }
+        self.processes = processes;
+        self.centiseconds
+    }
+}
+
+/// What `ps` is asked.
+const COLUMNS: &str = "pid=,rss=,time=";
 
 impl Measured {
     pub(super) async fn summary(&self, handle: &Handle) -> Result<Summary, Refusal> {
@@ -45,7 +68,7 @@ impl Measured {
 
     async fn measure(&self, handle: &Handle) -> Result<Summary, Refusal> {
         let now = Timestamp::now();
-        let words = ["-axo", "rss=,time="];
+        let words = ["-axo", COLUMNS];
         let text = ask::ask(Path::new("/bin/ps"), &words, ANSWER)
             .await
             .map_err(super::failed)?;
@@ -107,11 +130,13 @@ impl Measured {
     }
 
     fn used(&self, whose: &str, text: &str, now: Timestamp) -> (Cpu, Memory) {
-        let (kilobytes, centiseconds) = sum(text);
-        let mut most = self.most.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let counter = most.entry(whose.to_owned()).or_default();
-        *counter = (*counter).max(centiseconds.saturating_mul(10_000_000));
-        (cpu(*counter, now), memory(kilobytes.saturating_mul(1024), now))
+        let (kilobytes, processes) = read(text);
+        let mut counters = self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let used = counters.entry(whose.to_owned()).or_default().add(processes);
+        (
+            cpu(used.saturating_mul(10_000_000), now),
+            memory(kilobytes.saturating_mul(1024), now),
+        )
     }
 }
 
@@ -152,7 +177,7 @@ fn total_memory(containers: &[Container], now: Timestamp) -> Memory {
 /// What `ps` says in a guest.
 async fn inside(handle: &Handle, instance: &Instance) -> Option<String> {
     let request = ExecRequest {
-        words: ["/bin/ps", "-axo", "rss=,time="].map(str::to_owned).to_vec(),
+        words: ["/bin/ps", "-axo", COLUMNS].map(str::to_owned).to_vec(),
         ..ExecRequest::default()
     };
     let name = VmName::from(instance.vm.clone());
@@ -161,17 +186,20 @@ async fn inside(handle: &Handle, instance: &Instance) -> Option<String> {
     (outcome.code == 0).then(|| String::from_utf8_lossy(&outcome.stdout).into_owned())
 }
 
-/// The sums of `ps -axo rss=,time=`: kilobytes, and hundredths of a second.
-fn sum(text: &str) -> (u64, u64) {
+/// What `ps` printed: the sum of kilobytes, and each process with its hundredths of a second.
+fn read(text: &str) -> (u64, BTreeMap<u32, u64>) {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace();
-        Some((words.next()?.parse::<u64>().ok()?, centiseconds(words.next()?)?))
+        let (pid, kilobytes) = (words.next()?.parse::<u32>().ok()?, words.next()?.parse::<u64>().ok()?);
+        Some((pid, kilobytes, centiseconds(words.next()?)?))
     };
-    text.lines()
-        .filter_map(line)
-        .fold((0, 0), |(memory, time), (more, longer)| {
-            (memory.saturating_add(more), time.saturating_add(longer))
-        })
+    let mut memory: u64 = 0;
+    let mut processes = BTreeMap::new();
+    for (pid, kilobytes, time) in text.lines().filter_map(line) {
+        memory = memory.saturating_add(kilobytes);
+        processes.insert(pid, time);
+    }
+    (memory, processes)
 }
 
 /// `[[days-]hours:]minutes:seconds[.hundredths]`, as both kinds of `ps` print it.
@@ -198,18 +226,30 @@ mod tests {
 
     #[test]
     fn both_kinds_of_ps_are_understood() {
-        assert_eq!(sum("  1024   0:01.50\n 2048  10:00.00\n"), (3072, 150 + 60_000));
-        assert_eq!(sum(" 100 00:00:02\n 50 1-00:00:01\n"), (150, 200 + 8_640_100));
-        assert_eq!(sum("nonsense\n 5\n"), (0, 0));
+        assert_eq!(
+            read(" 1  1024   0:01.50\n 7 2048  10:00.00\n"),
+            (3072, [(1, 150), (7, 60_000)].into())
+        );
+        assert_eq!(
+            read(" 1 100 00:00:02\n 2 50 1-00:00:01\n"),
+            (150, [(1, 200), (2, 8_640_100)].into())
+        );
+        assert_eq!(read("nonsense\n 5\n 5 6\n"), (0, BTreeMap::new()));
     }
 
+    /// The counter stood at the most that was ever shown at once: after a long build had ended, a VM used nothing, as far as
+    /// `kubectl top` could tell, until the next had used as much.
     #[test]
-    fn a_counter_never_goes_back() {
+    fn what_a_process_used_stays_counted_when_it_ended_and_those_after_it_count() {
         let measured = Measured::default();
-        let now = Timestamp::UNIX_EPOCH;
-        let first = measured.used("vm", "1 0:10.00", now).0.usage_core_nano_seconds;
-        let second = measured.used("vm", "1 0:01.00", now).0.usage_core_nano_seconds;
-        assert_eq!(first, Some(10_000_000_000));
-        assert_eq!(second, first);
+        let seconds = |text: &str| {
+            let cpu = measured.used("vm", text, Timestamp::UNIX_EPOCH).0;
+            cpu.usage_core_nano_seconds.unwrap() / 1_000_000_000
+        };
+        assert_eq!(seconds("1 1 0:02.00\n8 1 10:00.00"), 602);
+        assert_eq!(seconds("1 1 0:03.00"), 603, "it ended");
+        assert_eq!(seconds("1 1 0:03.00\n9 1 0:05.00"), 608, "another began");
+        assert_eq!(seconds("1 1 0:03.00\n9 1 0:01.00"), 609, "and another under its number");
+        assert_eq!(seconds(""), 609, "a counter never goes back");
     }
 }

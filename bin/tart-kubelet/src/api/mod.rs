@@ -1,5 +1,6 @@
 //! The kubelet API of this Node: what `kubectl logs`, `exec`, `attach`, `cp`, `port-forward` and `top` reach.
 
+mod attach;
 mod certificate;
 mod logs;
 mod measure;
@@ -197,13 +198,12 @@ impl Backend for Kubelet {
     }
 
     async fn attach(&self, container: &ContainerRef, _tty: bool, io: Io) -> Result<(), Refusal> {
-        let instance = self.running(container)?;
-        if io.stdin.is_some() {
-            return Err(Refusal::Unsupported(
-                "a container in a virtual machine has no input to attach to; use kubectl exec -it".to_owned(),
-            ));
-        }
-        logs::follow_new(&self.handle, instance, io.stdout).await
+        let (shown, instance) = (self.container(container)?, self.running(container)?);
+        let (_, spec) = spec::container(&shown.pod, &container.container).ok_or_else(|| Refusal::NoContainer {
+            pod: container.pod.name.clone(),
+            container: container.container.clone(),
+        })?;
+        attach::attach(&self.handle, instance, spec, io).await
     }
 
     async fn dial(&self, pod: &PodRef, port: NonZeroU16) -> Result<Box<dyn Duplex>, Refusal> {

@@ -163,6 +163,26 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub disable_vm_gc: bool,
 
+    /// A log of a container that is longer is set aside (new; named as kubelets have it)
+    #[arg(long, value_name = "SIZE", default_value = "10Mi")]
+    pub container_log_max_size: String,
+
+    /// How many files the log of a container has at most, at least 2 (new; named as kubelets have it)
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub container_log_max_files: usize,
+
+    /// How often the host is asked how it is, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
+    pub housekeeping_interval: u64,
+
+    /// Where an emulated host says how full its disk is
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub disk_report: Option<PathBuf>,
+
+    /// launchctl, where it is not in its usual place; only macOS has one
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub launchctl_binary: Option<PathBuf>,
+
     /// What the Node joins with
     #[arg(long, value_name = "FILE", default_value = "/etc/tart-kubelet/kubeconfig")]
     pub kubeconfig: PathBuf,

@@ -7,10 +7,13 @@ mod listen;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 use russet_node::{Capacity, Spec};
+use russet_pod::quantity::Amount;
 use russet_telemetry::log::Format;
+use russet_vm::log::Rotation;
 
 pub use args::{Args, NodeIpSource, RuntimeKind};
 pub use cidr::Cidr;
@@ -48,6 +51,12 @@ pub enum ConfigError {
     /// Not a version.
     #[error("--kubelet-version {0:?} is not a version such as v1.35.4")]
     Version(String),
+    /// Not a size of a log.
+    #[error("--container-log-max-size {0:?} is not a size such as 10Mi")]
+    LogSize(String),
+    /// Too few files for a log.
+    #[error("--container-log-max-files is {0}; a log needs at least 2: one to write and one that was set aside")]
+    LogFiles(usize),
     /// Nothing can run there.
     #[error("{0} is 0; a Node without it takes no Pod")]
     Zero(&'static str),
@@ -88,6 +97,14 @@ pub struct Config {
     pub scrape_allowed: Vec<Cidr>,
     /// What is about virtual machines.
     pub vms: Vms,
+    /// How large logs of containers may become.
+    pub logs: Rotation,
+    /// How often the host is asked how it is.
+    pub housekeeping: Duration,
+    /// Where an emulated host says how full its disk is.
+    pub disk_report: Option<PathBuf>,
+    /// `launchctl`, where there is one.
+    pub launchctl: Option<PathBuf>,
     /// How log lines look.
     pub log_format: Format,
     /// Which are shown.
@@ -173,6 +190,12 @@ impl Config {
                 cache_cas_gib: args.cache_volume_cas_gib,
                 keep_unused: args.disable_vm_gc,
             },
+            logs: rotation(args.container_log_max_size, args.container_log_max_files)?,
+            housekeeping: Duration::from_secs(args.housekeeping_interval.max(1)),
+            disk_report: args.disk_report,
+            launchctl: args
+                .launchctl_binary
+                .or_else(|| cfg!(target_os = "macos").then(|| PathBuf::from("/bin/launchctl"))),
             log_format: args.log_format,
             log_filter: filter(&args.log_filter, &args.zap_log_level),
             check_only: args.check_config,
@@ -242,6 +265,19 @@ fn version(text: String) -> Result<String, ConfigError> {
         Some(numbers) if numbers.len() == 3 => Ok(text),
         _ => Err(ConfigError::Version(text)),
     }
+}
+
+fn rotation(size: String, files: usize) -> Result<Rotation, ConfigError> {
+    let bytes = Amount::parse(&size)
+        .ok()
+        .and_then(|size| u64::try_from(size.value()).ok());
+    let Some(bytes) = bytes.filter(|bytes| *bytes > 0) else {
+        return Err(ConfigError::LogSize(size));
+    };
+    if files < 2 {
+        return Err(ConfigError::LogFiles(files));
+    }
+    Ok(Rotation { bytes, files })
 }
 
 /// The filter that is given, else the one that the flag of earlier releases means.

@@ -114,3 +114,21 @@ fn whatever_is_wrong_is_said_with_its_flag() {
         assert!(said.contains(sentence), "{flag}: {said}");
     }
 }
+
+#[test]
+fn a_log_has_a_size_and_at_least_two_files() {
+    let logs = parse(&[]).unwrap().logs;
+    assert_eq!((logs.bytes, logs.files), (10 * 1024 * 1024, 5));
+    let logs = parse(&["--container-log-max-size=1M", "--container-log-max-files=2"])
+        .unwrap()
+        .logs;
+    assert_eq!((logs.bytes, logs.files), (1_000_000, 2));
+    for (flag, why) in [
+        ("--container-log-max-size=much", "10Mi"),
+        ("--container-log-max-size=0", "10Mi"),
+        ("--container-log-max-files=1", "at least 2"),
+    ] {
+        let error = parse(&[flag]).unwrap_err();
+        assert!(error.contains(why), "{flag}: {error}");
+    }
+}

@@ -2,6 +2,8 @@
 
 mod address;
 pub(crate) mod ask;
+pub(crate) mod disk;
+pub(crate) mod health;
 mod pressure;
 mod system;
 
@@ -17,6 +19,9 @@ use crate::config::{Config, Listen, NodeIpSource};
 
 pub use address::AddressError;
 pub use ask::AskError;
+pub(crate) use disk::Gauge;
+use health::Found;
+pub(crate) use health::{Board, Examiner};
 use pressure::Pressure;
 
 /// How long an answer of macOS about memory and processes is good for: asking costs two processes.
@@ -27,6 +32,11 @@ pub struct Host {
     address: Address,
     system: System,
     pressure: Mutex<Option<(Instant, Pressure)>>,
+    disk: Gauge,
+    /// What others found out about it.
+    board: Board,
+    /// Whether it is reached over the tailnet and in no other way.
+    tailnet: bool,
     /// On which port the kubelet API answers.
     port: Option<u16>,
     /// As whom the node speaks.
@@ -66,6 +76,9 @@ impl Host {
             address,
             system: system::find(&config.tart).await,
             pressure: Mutex::new(None),
+            disk: Gauge::new(&config.tart_home, config.disk_report.clone()),
+            board: Board::default(),
+            tailnet: config.node_ip.is_none() && config.node_ip_source == NodeIpSource::Tailscale,
             port: config.kubelet.map(Listen::port),
             client: watch::channel(None).0,
             watching: watch::channel(None).0,
@@ -98,6 +111,21 @@ impl Host {
         }
     }
 
+    /// Where is written down what the heartbeat tells.
+    pub(crate) fn board(&self) -> Board {
+        self.board.clone()
+    }
+
+    /// The disk of virtual machines.
+    pub(crate) fn disk(&self) -> Gauge {
+        self.disk.clone()
+    }
+
+    /// Its address, if that is of the tailnet.
+    pub(crate) fn on_tailnet(&self) -> Option<IpAddr> {
+        self.fixed().filter(|_| self.tailnet)
+    }
+
     async fn pressure(&self) -> Pressure {
         let known = *self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pressure)) = known.filter(|(at, _)| at.elapsed() < GOOD_FOR) {
@@ -118,37 +146,46 @@ impl Machine for Host {
     }
 
     async fn look(&self) -> Sight {
-        let disk = pressure::disk();
         let Pressure { memory, processes } = self.pressure().await;
-        let (storage_bytes, full, room) = match disk {
-            Some(disk) => (disk.total, disk.is_full(), disk.sentence()),
-            None => (0, false, "the disk does not say how full it is".to_owned()),
+        let health = self.board.health();
+        let (address, pressed) = (self.address(), self.board.is_pressed());
+        let unreachable = match (address, &health.tailnet) {
+            (_, Found::Trouble(why)) => Some(why.clone()),
+            (None, _) => Some("the host has no address that others can dial".to_owned()),
+            (Some(_), _) => None,
         };
+        let mut conditions = vec![
+            Condition::memory_pressure(
+                memory,
+                if memory {
+                    "macOS reports critical memory pressure"
+                } else {
+                    "there is memory"
+                },
+            ),
+            Condition::disk_pressure(pressed, disk::sentence(pressed)),
+            Condition::pid_pressure(
+                processes,
+                if processes {
+                    "nearly as many processes run as macOS allows"
+                } else {
+                    "there is room for processes"
+                },
+            ),
+            Condition::network_unavailable(
+                unreachable.is_some(),
+                unreachable.unwrap_or_else(|| "the host has an address that others can dial".to_owned()),
+            ),
+            health.ready(),
+        ];
+        conditions.extend(health.conditions());
         Sight {
-            address: self.address(),
+            address,
             port: self.port,
-            storage_bytes,
+            storage_bytes: self.disk.look().map_or(0, |disk| disk.total),
             system: self.system.clone(),
-            conditions: vec![
-                Condition::memory_pressure(
-                    memory,
-                    if memory {
-                        "macOS reports critical memory pressure"
-                    } else {
-                        "there is memory"
-                    },
-                ),
-                Condition::disk_pressure(full, room),
-                Condition::pid_pressure(
-                    processes,
-                    if processes {
-                        "nearly as many processes run as macOS allows"
-                    } else {
-                        "there is room for processes"
-                    },
-                ),
-                Condition::ready(true, "tart-kubelet is running"),
-            ],
+            conditions,
+            resident: self.board.resident(),
         }
     }
 }

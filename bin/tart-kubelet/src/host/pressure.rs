@@ -10,8 +10,6 @@ const PS: &str = "/bin/ps";
 const PATIENCE: Duration = Duration::from_secs(4);
 /// What macOS calls critical.
 const CRITICAL: u32 = 4;
-/// A tenth of the disk is needed for the next image.
-const FREE_AT_LEAST: u64 = 10;
 const PROCESSES_AT_MOST: u64 = 90;
 
 /// Whether memory or processes are short.
@@ -35,84 +33,5 @@ pub(super) async fn current(before: Pressure) -> Pressure {
             (Some(running), Some(most)) if most > 0 => running * 100 > most * PROCESSES_AT_MOST,
             _ => before.processes,
         },
-    }
-}
-
-/// A disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Disk {
-    pub(super) total: u64,
-    used: u64,
-    free: u64,
-}
-
-impl Disk {
-    /// As df counts: of what can be used at all. A disk whose size includes what is set aside for others is not full for that.
-    pub(super) fn is_full(self) -> bool {
-        let usable = self.used.saturating_add(self.free);
-        self.free.saturating_mul(100) < usable.saturating_mul(FREE_AT_LEAST)
-    }
-
-    /// Whole tens of percent, so that a log line is no change of the Node.
-    pub(super) fn sentence(self) -> String {
-        if self.is_full() {
-            format!("less than {FREE_AT_LEAST} % of the disk is free")
-        } else {
-            format!("at least {FREE_AT_LEAST} % of the disk is free")
-        }
-    }
-}
-
-/// The disk of the host.
-pub(super) fn disk() -> Option<Disk> {
-    let found = rustix::fs::statvfs("/").ok()?;
-    Some(Disk {
-        total: found.f_blocks.saturating_mul(found.f_frsize),
-        used: found
-            .f_blocks
-            .saturating_sub(found.f_bfree)
-            .saturating_mul(found.f_frsize),
-        free: found.f_bavail.saturating_mul(found.f_frsize),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_is_full_when_less_than_a_tenth_is_free() {
-        let disk = |free| Disk {
-            total: 1_000,
-            used: 1_000 - free,
-            free,
-        };
-        assert!(disk(99).is_full());
-        assert!(!disk(100).is_full());
-        let none = Disk {
-            total: 0,
-            used: 0,
-            free: 0,
-        };
-        assert!(!none.is_full());
-        assert_eq!(disk(500).sentence(), disk(499).sentence());
-    }
-
-    /// A machine with a quota has a large disk of which little is its own: every emulated Mac on it was under pressure, and none of
-    /// their Machines ever became available.
-    #[test]
-    fn what_is_set_aside_for_others_does_not_make_a_disk_full() {
-        let disk = Disk {
-            total: 252,
-            used: 64,
-            free: 24,
-        };
-        assert!(!disk.is_full());
-    }
-
-    #[test]
-    fn the_disk_of_this_machine_has_a_size() {
-        let disk = disk().unwrap();
-        assert!(disk.total > 0 && disk.free <= disk.total, "{disk:?}");
     }
 }

@@ -9,20 +9,21 @@
 //! entry, since its exit code may not have reached the API server yet; the entry goes with its Pod.
 
 mod entry;
+mod files;
 mod reconcile;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use entry::{Ending, Entry, Shared, Stage};
+use files::Files;
 pub(crate) use reconcile::reconcile;
-use russet_vm::{PodVm, VmName};
+use russet_vm::PodVm;
 
 /// Why the ledger cannot be used. Without it no VM is started.
 #[derive(Debug, thiserror::Error)]
@@ -33,43 +34,44 @@ pub struct LedgerError {
     source: io::Error,
 }
 
+impl LedgerError {
+    pub(crate) fn new(what: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self {
+            what,
+            path: path.into(),
+            source,
+        }
+    }
+}
+
+/// Where entries survive the agent. Each call is whole or not at all, and done for good when it returns.
+pub(crate) trait Shelf: fmt::Debug + Send + Sync {
+    /// Everything that earlier agents wrote.
+    fn load(&self) -> Result<BTreeMap<PodVm, Entry>, LedgerError>;
+    /// Writes an entry, or writes it anew.
+    fn put(&self, vm: &PodVm, entry: &Entry) -> Result<(), LedgerError>;
+    /// Removes an entry; one that is not there is fine.
+    fn remove(&self, vm: &PodVm) -> Result<(), LedgerError>;
+}
+
 /// The ledger of one host. Cheap to copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    dir: PathBuf,
+    shelf: Arc<dyn Shelf>,
     entries: Arc<Mutex<BTreeMap<PodVm, Entry>>>,
 }
 
 impl Ledger {
-    /// Reads what earlier agents wrote. A file that cannot be understood is set aside: its VM is then known by its name alone.
+    /// Reads what earlier agents wrote into this folder.
     pub(crate) fn open(dir: impl Into<PathBuf>) -> Result<Self, LedgerError> {
-        let dir = dir.into();
-        let failed = |what| {
-            let path = dir.clone();
-            move |source| LedgerError { what, path, source }
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&dir)
-            .map_err(failed("made"))?;
-        let mut entries = BTreeMap::new();
-        for file in std::fs::read_dir(&dir).map_err(failed("read"))? {
-            let path = file.map_err(failed("read"))?.path();
-            let Some(name) = named(&path) else { continue };
-            let bytes = std::fs::read(&path).map_err(failed("read"))?;
-            match serde_json::from_slice(&bytes) {
-                Ok(entry) => {
-                    entries.insert(name, entry);
-                }
-                Err(error) => {
-                    tracing::warn!(vm = %name, %error, "what was written of this VM is damaged; its name has to do");
-                    std::fs::rename(&path, path.with_extension("damaged")).map_err(failed("mended"))?;
-                }
-            }
-        }
+        Self::on(Arc::new(Files::new(dir)))
+    }
+
+    /// The same from wherever it was kept.
+    pub(crate) fn on(shelf: Arc<dyn Shelf>) -> Result<Self, LedgerError> {
+        let entries = shelf.load()?;
         Ok(Self {
-            dir,
+            shelf,
             entries: Arc::new(Mutex::new(entries)),
         })
     }
@@ -101,12 +103,7 @@ impl Ledger {
 
     /// Writes down what is about to be, or is, true of a VM. When this returns it survives a power cut.
     pub(crate) fn write(&self, vm: &PodVm, entry: Entry) -> Result<(), LedgerError> {
-        let path = self.path(vm);
-        replace(&self.dir, &path, &entry).map_err(|source| LedgerError {
-            what: "written",
-            path,
-            source,
-        })?;
+        self.shelf.put(vm, &entry)?;
         self.entries().insert(vm.clone(), entry);
         Ok(())
     }
@@ -122,44 +119,8 @@ impl Ledger {
 
     /// Forgets a VM.
     pub(crate) fn forget(&self, vm: &PodVm) -> Result<(), LedgerError> {
-        let path = self.path(vm);
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(LedgerError {
-                    what: "shortened",
-                    path,
-                    source,
-                });
-            }
-            _ => {}
-        }
+        self.shelf.remove(vm)?;
         self.entries().remove(vm);
         Ok(())
     }
-
-    fn path(&self, vm: &PodVm) -> PathBuf {
-        self.dir.join(format!("{vm}.json"))
-    }
-}
-
-/// The VM a file is about. What else lies there is left alone.
-fn named(path: &Path) -> Option<PodVm> {
-    match VmName::parse(path.file_name()?.to_str()?.strip_suffix(".json")?)? {
-        VmName::Pod(vm) => Some(vm),
-        VmName::Golden(_) => None,
-    }
-}
-
-fn replace(dir: &Path, path: &Path, entry: &Entry) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(&serde_json::to_vec(entry)?)?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)?;
-    File::open(dir)?.sync_all()
 }

@@ -11,8 +11,10 @@ use super::{Entry, Stage};
 pub(crate) struct Found {
     /// VMs that may run now, ours by their names. Each takes one of the host's places.
     pub(crate) occupied: BTreeSet<PodVm>,
-    /// VMs of ours that nothing is written about: the ledger was lost, or is older than they are.
+    /// VMs of ours that run and that nothing is written about: the ledger was lost.
     pub(crate) unwritten: Vec<PodVm>,
+    /// VMs of ours that do not run and that nothing is written about: the ledger was lost, or they came after they were given up.
+    pub(crate) late: Vec<PodVm>,
     /// Running VMs that are not ours. They take places, too.
     pub(crate) foreign: BTreeSet<String>,
 }
@@ -31,17 +33,21 @@ pub(crate) fn reconcile(ledger: &BTreeMap<PodVm, Entry>, listing: &Listing) -> F
                 if vm.running {
                     found.occupied.insert(name.clone());
                 }
-                if !ledger.contains_key(name) {
-                    found.unwritten.push(name.clone());
+                match (ledger.contains_key(name), vm.running) {
+                    (true, _) => {}
+                    (false, true) => found.unwritten.push(name.clone()),
+                    (false, false) => found.late.push(name.clone()),
                 }
             }
             Owner::Foreign(_) | Owner::Ours(VmName::Golden(_)) => {}
         }
     }
-    // One that was about to start when its agent died may be starting right now, unseen.
+    // One that was about to start when its agent died may be starting right now, unseen, and even one that has ended since, if it
+    // was started twice. Only one that is gone surely does not.
+    let begun = |stage: &Stage| matches!(stage, Stage::Cloned | Stage::Running { .. } | Stage::Stopped(_));
     let starting = ledger
         .iter()
-        .filter(|(name, entry)| matches!(entry.stage, Stage::Cloned | Stage::Running { .. }) && there.contains(name));
+        .filter(|(name, entry)| begun(&entry.stage) && there.contains(name));
     found.occupied.extend(starting.map(|(name, _)| name.clone()));
     found
 }

@@ -117,7 +117,9 @@ fn places_are_counted_from_the_ledger_and_from_the_host() {
             listed(ours("runs"), true),
             listed(ours("about-to"), false),
             listed(ours("planned"), false),
+            listed(ours("ended"), false),
             listed(ours("unwritten"), true),
+            listed(ours("late"), false),
             listed(Owner::Foreign("packer".to_owned()), true),
             listed(Owner::Foreign("idle".to_owned()), false),
         ],
@@ -127,11 +129,13 @@ fn places_are_counted_from_the_ledger_and_from_the_host() {
         (vm("runs", 0), entry(stages().remove(2))),
         (vm("about-to", 0), entry(Stage::Cloned)),
         (vm("planned", 0), entry(Stage::Planned)),
+        (vm("ended", 0), entry(stages().remove(3))),
         (vm("gone", 0), entry(Stage::Cloned)),
     ]);
     let found = reconcile(&ledger, &listing);
     let occupied: Vec<&str> = found.occupied.iter().map(PodVm::shown_pod).collect();
-    assert_eq!(occupied, ["about-to", "runs", "unwritten"]);
+    assert_eq!(occupied, ["about-to", "ended", "runs", "unwritten"]);
     assert_eq!(found.unwritten, [vm("unwritten", 0)]);
+    assert_eq!(found.late, [vm("late", 0)]);
     assert_eq!(found.foreign.into_iter().collect::<Vec<_>>(), ["packer"]);
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::folder::Folders;
 use super::machine::Life;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Stage};
 
 /// A container's VM.
 #[derive(Clone, Debug)]
@@ -86,4 +86,13 @@ pub struct Handle {
     pub(crate) ledger: Ledger,
     pub(crate) folders: Folders,
     pub(crate) runtime: Arc<dyn Runtime>,
+}
+
+impl Handle {
+    /// How many VMs run, or may.
+    pub(crate) fn running(&self) -> usize {
+        let all = self.ledger.all();
+        let runs = |stage: &Stage| matches!(stage, Stage::Cloned | Stage::Running { .. });
+        all.iter().filter(|(_, entry)| runs(&entry.stage)).count()
+    }
 }

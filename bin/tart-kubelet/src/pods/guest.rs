@@ -3,6 +3,11 @@
 //! A guest sees folders of the host at one place only, so a mount path is a link to it. Everything a container must not show to
 //! others of the host, such as its environment, is in the script and never in the arguments of a process there.
 
+pub(crate) mod input;
+mod late;
+
+pub(crate) use self::late::{fill_in, stand_in};
+
 use std::fmt::Write as _;
 
 /// Where macOS mounts the folders of the host.
@@ -45,6 +50,10 @@ pub(crate) struct Program {
     pub(crate) links: Vec<Link>,
     /// Where it leaves its last words.
     pub(crate) last_words: Option<String>,
+    /// It reads what those say who are attached to it.
+    pub(crate) input: bool,
+    /// It runs on a terminal.
+    pub(crate) terminal: bool,
 }
 
 const HEAD: &str = r#"#!/bin/sh
@@ -62,6 +71,17 @@ place() {
   fi
   { ln -sfn "$1" "$2" || sudo -n ln -sfn "$1" "$2"; } 2>/dev/null || fail "nothing can be put at $2"
 }
+or_not() {
+  { ln -sfn "$1" "$2" || sudo -n ln -sfn "$1" "$2"; } 2>/dev/null
+}
+"#;
+
+/// Until the container's own script is through nothing is where the container has it, and hooks and probes would find that.
+const AFTER_START: &str = r#"shares='/Volumes/My Shared Files' tries=0
+until [ -s "$shares"/status/main.pid ] || [ $tries -ge 100 ]; do
+  sleep 0.1
+  tries=$((tries + 1))
+done
 "#;
 
 impl Program {
@@ -70,29 +90,47 @@ impl Program {
         let mut text = HEAD.to_owned();
         for Link { source, target, make } in &self.links {
             if *make {
-                let _ = writeln!(text, "mkdir -p \"$shares\"/{0} || fail {0}", quoted(source));
+                // What is there may be a file.
+                let _ = writeln!(
+                    text,
+                    "[ -e \"$shares\"/{0} ] || mkdir -p \"$shares\"/{0} || fail {1}",
+                    quoted(source),
+                    quoted(&format!("the part {source} of a volume cannot be made"))
+                );
             }
             let _ = writeln!(text, "place \"$shares\"/{} {}", quoted(source), quoted(target));
         }
-        // macOS makes /dev itself; a file cannot be there.
-        if let Some(path) = self.last_words.as_deref().filter(|path| !path.starts_with("/dev/")) {
+        if let Some(path) = &self.last_words {
             let _ = writeln!(text, ": >>\"$shares\"/{STATUS}/{LAST_WORDS}");
-            let _ = writeln!(text, "place \"$shares\"/{STATUS}/{LAST_WORDS} {}", quoted(path));
+            // /dev belongs to the kernel, which lets root put a link there. Most containers leave no last words, so that it
+            // cannot be there is no reason not to start.
+            let otherwise = if path.starts_with("/dev/") { "or_not" } else { "place" };
+            let _ = writeln!(text, "{otherwise} \"$shares\"/{STATUS}/{LAST_WORDS} {}", quoted(path));
+        }
+        if self.input {
+            input::open(&mut text);
         }
         self.surroundings(&mut text, "fail");
         let _ = writeln!(text, "echo $$ >\"$shares\"/{STATUS}/{PID}");
-        text.push_str("exec");
-        self.odd(&mut text);
+        let mut command = String::new();
+        self.odd(&mut command);
         for word in &self.words {
-            let _ = write!(text, " {}", quoted(word));
+            let _ = write!(command, " {}", quoted(word));
         }
-        text.push('\n');
+        if self.terminal {
+            input::on_terminal(&mut text, &command);
+        } else {
+            let _ = writeln!(text, "exec{command}");
+        }
         text
     }
 
     /// The script that becomes any other program, with the same around it.
     pub(crate) fn entrance(&self) -> String {
         let mut text = "#!/bin/sh\n".to_owned();
+        if !self.words.is_empty() {
+            text.push_str(AFTER_START);
+        }
         // A folder that is gone by now is no reason to let nobody look.
         self.surroundings(&mut text, ":");
         text.push_str("exec");
@@ -247,6 +285,81 @@ mod tests {
         assert_eq!(ran(&program, dir.path()).0, Some(0));
         let left = std::fs::read_to_string(dir.path().join("shares/status/termination-log")).unwrap();
         assert_eq!(left, "bye\n");
+    }
+
+    /// Somebody writes, leaves, comes back and writes again; then there is no more.
+    #[test]
+    fn input_ends_when_it_is_said_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("shares/status")).unwrap();
+        let pipe = dir.path().join("pipe").display().to_string();
+        let here = |text: &str| {
+            text.replace(SHARES, &dir.path().join("shares").display().to_string())
+                .replace("/tmp/.tart-kubelet-input", &pipe)
+        };
+        let program = Program {
+            words: vec!["cat".to_owned()],
+            input: true,
+            ..Program::default()
+        };
+        let reader = Command::new("/bin/sh")
+            .args(["-c", &here(&program.script())])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = dir.path().join("shares/status/main.pid");
+        let patience = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        while !pid.exists() && std::time::Instant::now() < patience {
+            std::thread::yield_now();
+        }
+        let say = |words: Vec<String>, text: &str| {
+            use std::io::Write as _;
+            let mut child = Command::new(&words[0])
+                .args(words[1..].iter().map(|word| here(word)))
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            // Who does not read is no failure.
+            let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+            assert!(child.wait().unwrap().success());
+        };
+        say(input::feed(), "one ");
+        say(input::feed(), "two");
+        say(input::end(), "");
+        let output = reader.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "one two");
+        say(input::feed(), "nobody reads this, and nobody waits");
+    }
+
+    /// A hook that was run right after the start did not find the volumes of its container, and failed.
+    #[test]
+    fn whoever_enters_waits_until_everything_is_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let status = dir.path().join("shares/status");
+        std::fs::create_dir_all(&status).unwrap();
+        let program = Program {
+            words: vec!["true".to_owned()],
+            ..Program::default()
+        };
+        let script = program
+            .entrance()
+            .replace(SHARES, &dir.path().join("shares").display().to_string());
+        let seen = dir.path().join("volume");
+        let mut entered = Command::new("/bin/sh")
+            .args(["-c", &script, "enter", "cat", &seen.display().to_string()])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(entered.try_wait().unwrap().is_none());
+        std::fs::write(&seen, "here").unwrap();
+        std::fs::write(status.join(PID), "1").unwrap();
+        let output = entered.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "here");
+        let alone = Program::default().entrance();
+        assert!(
+            !alone.contains("until"),
+            "an image that does all by itself has no such script"
+        );
     }
 
     #[test]

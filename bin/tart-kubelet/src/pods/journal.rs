@@ -8,6 +8,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use russet_vm::log;
+
+use super::folder;
+
+/// Marks that are longer than this are shortened: a log goes on for months.
+const LONGEST: u64 = 256 * 1024;
 
 /// Writes marks.
 #[derive(Debug)]
@@ -25,11 +31,7 @@ impl Marker {
 
     /// Looks whether the log has grown.
     pub(crate) fn look(&mut self, now: Timestamp) -> io::Result<()> {
-        let length = match std::fs::metadata(&self.log) {
-            Ok(found) => found.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
+        let length = log::length(&self.log)?;
         if length <= self.length {
             return Ok(());
         }
@@ -40,7 +42,26 @@ impl Marker {
             .open(&self.marks)?;
         writeln!(file, "{length} {}", now.as_millisecond())?;
         self.length = length;
+        if file.metadata()?.len() > LONGEST {
+            self.shorten()?;
+        }
         Ok(())
+    }
+
+    /// Forgets when what was said that nobody can read any more, and of what is left every second time.
+    fn shorten(&self) -> io::Result<()> {
+        let begins = log::parts(&self.log)?.first().map_or(0, |part| part.begins);
+        let mut left = Marks::read(&self.marks).0;
+        left.retain(|(length, _)| *length > begins);
+        let last = left.len().saturating_sub(1);
+        let mut text = String::new();
+        for (index, (length, at)) in left.iter().enumerate() {
+            if index % 2 == 1 || index == last {
+                // Writing to a String does not fail.
+                let _ = std::fmt::Write::write_fmt(&mut text, format_args!("{length} {}\n", at.as_millisecond()));
+            }
+        }
+        folder::write(&self.marks, text.as_bytes())
     }
 }
 
@@ -95,6 +116,25 @@ mod tests {
         assert_eq!([marks.at(0), marks.at(3)], [Some(at(2)), Some(at(2))]);
         assert_eq!([marks.at(4), marks.at(7)], [Some(at(4)), Some(at(4))]);
         assert_eq!(marks.at(8), None);
+    }
+
+    /// The marks of a talkative container grew for as long as it ran, although its log did not.
+    #[test]
+    fn marks_of_what_nobody_can_read_any_more_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, path) = (dir.path().join("log"), dir.path().join("log.times"));
+        let mut marker = Marker::new(log.clone(), path.clone());
+        let begins = 50_000;
+        std::fs::write(dir.path().join(format!("log.{begins:020}")), "x").unwrap();
+        let old = (1..30_000).map(|number| format!("{number} 1000\n"));
+        let new = (1..5).map(|number| format!("{} 2000\n", begins + number));
+        std::fs::write(&path, old.chain(new).collect::<Vec<_>>().concat()).unwrap();
+        std::fs::write(&log, "more than that").unwrap();
+        marker.look(at(3)).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 100);
+        let marks = Marks::read(&path);
+        assert_eq!(marks.at(begins), Some(at(2)));
+        assert_eq!(marks.at(begins + 14), Some(at(3)));
     }
 
     #[test]

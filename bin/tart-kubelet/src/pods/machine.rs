@@ -13,18 +13,24 @@
 mod driver;
 mod ending;
 mod live;
+mod pace;
+#[cfg(test)]
+mod schedules;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use russet_vm::log::Rotation;
 use russet_vm::{Hardware, Launch, PodVm, Runtime, Screen, Share, Source, VmName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::driver::Driver;
+pub(crate) use self::pace::Pace;
 use super::folder::Room;
+use super::images::Images;
 use crate::ledger::{Ending, Entry, Ledger};
 use crate::meters::Meters;
 use crate::places::Places;
@@ -44,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) launch: Launch,
     /// Whether a program is started in it, or the image does all by itself.
     pub(crate) command: bool,
+    /// What stands for the VM's address in what the container is started with, if that is asked for.
+    pub(crate) late: Option<IpAddr>,
     /// What stands in for last words; see `terminationMessagePolicy`.
     pub(crate) message_policy: Option<String>,
 }
@@ -61,6 +69,7 @@ impl Plan {
                 screen: Screen::None,
             },
             command,
+            late: None,
             message_policy: None,
         }
     }
@@ -102,7 +111,11 @@ pub(crate) struct Shop {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) ledger: Ledger,
     pub(crate) places: Arc<Places>,
+    pub(crate) pace: Arc<Pace>,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) images: Images,
+    /// How large logs of containers may become.
+    pub(crate) logs: Rotation,
 }
 
 /// A VM's task, as its Pod sees it.

@@ -11,15 +11,17 @@
 //! is started before the host was looked at ([`recover`]), and nothing is taken away before the API server has told all Pods.
 
 pub(crate) mod directory;
+mod evictions;
 pub(crate) mod folder;
 pub(crate) mod guest;
-mod images;
+pub(crate) mod images;
 pub(crate) mod journal;
 pub(crate) mod machine;
 mod record;
 mod recover;
 mod roster;
 mod server;
+mod watched;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,13 +42,17 @@ use tokio::task::JoinHandle;
 
 use self::directory::Directory;
 pub use self::directory::Handle;
+pub(crate) use self::evictions::Evictions;
 use self::folder::Folders;
 use self::images::Images;
 use self::machine::Shop;
 use self::roster::Roster;
 use self::server::Server;
+use self::watched::Watched;
 use self::worker::{Wanted, Worker};
 use crate::config::Cidr;
+use crate::housekeeping;
+pub use crate::housekeeping::Keeping;
 use crate::ledger::{Ledger, LedgerError};
 use crate::meters::Meters;
 use crate::places::{LIMIT, Places};
@@ -61,6 +67,8 @@ pub struct Options {
     pub node: String,
     /// Where the ledger, volumes and logs are.
     pub state: PathBuf,
+    /// Folders and files beside that of which no Pod may have a part, such as the kubeconfig.
+    pub kept: Vec<PathBuf>,
     /// What runs virtual machines.
     pub runtime: Arc<dyn Runtime>,
     /// The API server, once the Node has joined.
@@ -75,6 +83,8 @@ pub struct Options {
     pub scrapers: Vec<Cidr>,
     /// What is counted.
     pub meters: Arc<Meters>,
+    /// How the host is kept in order.
+    pub keeping: Keeping,
 }
 
 impl std::fmt::Debug for Options {
@@ -91,14 +101,27 @@ impl std::fmt::Debug for Options {
 pub(crate) struct Host {
     pub(crate) options: Options,
     pub(crate) shop: Shop,
-    pub(crate) images: Images,
+    pub(crate) evictions: Evictions,
     pub(crate) server: Server,
+    pub(crate) watched: Watched,
     pub(crate) folders: Folders,
     pub(crate) roster: Roster,
     pub(crate) directory: Directory,
 }
 
 impl Host {
+    /// The images of the host.
+    pub(crate) fn images(&self) -> &Images {
+        &self.shop.images
+    }
+
+    /// What no Pod may have a part of: the node's key and the Secrets of other Pods, and the disks of other VMs.
+    pub(crate) fn kept(&self) -> Vec<PathBuf> {
+        let mut kept = self.options.kept.clone();
+        kept.push(self.options.state.clone());
+        kept
+    }
+
     /// What the Node offers to Pods.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, Amount> {
         let capacity = self.options.capacity;
@@ -165,31 +188,45 @@ impl Pods {
         } = self;
         let occupied = recover::recover(&options.runtime, &ledger).await;
         let places = Places::new(Arc::clone(&options.runtime), LIMIT, occupied);
+        let images = Images::new(
+            Arc::clone(&options.runtime),
+            Arc::clone(&options.meters),
+            &options.state,
+            &options.keeping,
+            ledger.clone(),
+            directory.clone(),
+        );
         let host = Host {
             shop: Shop {
                 runtime: Arc::clone(&options.runtime),
                 ledger,
                 places,
+                pace: Arc::default(),
                 meters: Arc::clone(&options.meters),
+                images,
+                logs: options.keeping.logs,
             },
-            images: Images::new(Arc::clone(&options.runtime), Arc::clone(&options.meters)),
+            evictions: Evictions::default(),
             server: Server::new(
                 options.client.clone(),
                 options.node.clone(),
                 Arc::clone(&options.meters),
             ),
+            watched: Watched::new(options.watching.clone()),
             folders: Folders::new(&options.state),
             roster: Roster::default(),
             directory,
             options,
         };
-        Watch {
-            host,
+        let watch = Watch {
+            host: host.clone(),
             seats: BTreeMap::new(),
             listed: Vec::new(),
+        };
+        tokio::select! {
+            never = watch.run() => never,
+            never = housekeeping::run(host) => never,
         }
-        .run()
-        .await
     }
 }
 
@@ -315,6 +352,9 @@ impl Watch {
     /// Looks for VMs that nothing is written about, such as the late clone of an agent that died.
     fn sweep(&mut self) {
         self.seats.retain(|_, seat| !seat.task.is_finished());
+        if self.host.options.keeping.keep_unused {
+            return;
+        }
         let host = self.host.clone();
         tokio::spawn(async move { recover::sweep(&host.shop.runtime, &host.shop.ledger).await });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use russet_vm::{Owner, PodVm, Runtime, VmName};
+use russet_vm::{Error, Owner, PodVm, Runtime, VmName};
 
 use crate::ledger::{Entry, Ledger, Stage, reconcile};
 
@@ -31,10 +31,21 @@ pub(super) async fn recover(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> BTre
 async fn attempt(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> anyhow::Result<BTreeSet<PodVm>> {
     let listing = runtime.list().await?;
     let written: BTreeMap<PodVm, Entry> = ledger.all().into_iter().collect();
-    let found = reconcile(&written, &listing);
+    let mut found = reconcile(&written, &listing);
+    for vm in std::mem::take(&mut found.late) {
+        match runtime.delete(&VmName::from(vm.clone())).await {
+            Ok(()) => tracing::info!(%vm, "deleted a virtual machine that nothing is written about"),
+            // It was being started when its agent died.
+            Err(Error::Running(_)) => {
+                found.occupied.insert(vm.clone());
+                found.unwritten.push(vm);
+            }
+            Err(error) => tracing::info!(%vm, %error, "a virtual machine that nobody waits for could not be deleted"),
+        }
+    }
     for vm in &found.unwritten {
         tracing::warn!(%vm, "a virtual machine of ours is not in the ledger; its name tells whose it is");
-        ledger.write(vm, by_name(vm, found.occupied.contains(vm)))?;
+        ledger.write(vm, by_name(vm))?;
     }
     if !found.foreign.is_empty() {
         tracing::info!(vms = ?found.foreign, "virtual machines of others run here, and take places");
@@ -42,14 +53,14 @@ async fn attempt(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> anyhow::Result<
     Ok(found.occupied)
 }
 
-/// All that a name tells. Whether it was started is found when it is looked at.
-fn by_name(vm: &PodVm, runs: bool) -> Entry {
+/// All that a name tells. How far it is is found when it is looked at.
+fn by_name(vm: &PodVm) -> Entry {
     Entry {
         pod: vm.shown_pod().to_owned(),
         planned: Timestamp::now(),
         image: String::new(),
         shares: Vec::new(),
-        stage: if runs { Stage::Cloned } else { Stage::Planned },
+        stage: Stage::Cloned,
         running: None,
         given_up: false,
     }

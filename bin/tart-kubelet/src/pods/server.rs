@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
+use russet_pod::Claim;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -28,6 +29,9 @@ pub(crate) enum ServerError {
     /// It did not answer.
     #[error("could not {what}: the API server did not answer in time")]
     Late { what: String },
+    /// A watch was refused.
+    #[error("could not {what}: {why}")]
+    Refused { what: String, why: String },
 }
 
 fn said(error: &kube::Error) -> String {
@@ -136,15 +140,23 @@ impl Server {
         self.ask(|| "read the Node".to_owned(), api.get(&self.node)).await
     }
 
-    pub(crate) async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ServerError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client()?, namespace);
-        self.ask(|| format!("read the ConfigMap {name}"), api.get_opt(name))
-            .await
-    }
-
-    pub(crate) async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ServerError> {
-        let api: Api<Secret> = Api::namespaced(self.client()?, namespace);
-        self.ask(|| format!("read the Secret {name}"), api.get_opt(name)).await
+    /// A claim, and the volume it is bound to.
+    pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Claim>, ServerError> {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client()?, namespace);
+        let what = || format!("read the PersistentVolumeClaim {name}");
+        let Some(claim) = self.ask(what, api.get_opt(name)).await? else {
+            return Ok(None);
+        };
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+        let volume = match bound.filter(|name| !name.is_empty()) {
+            Some(name) => {
+                let api: Api<PersistentVolume> = Api::all(self.client()?);
+                self.ask(|| format!("read the PersistentVolume {name}"), api.get_opt(&name))
+                    .await?
+            }
+            None => None,
+        };
+        Ok(Some(Claim { claim, volume }))
     }
 
     pub(crate) async fn services(&self, namespace: &str) -> Result<Vec<Service>, ServerError> {
@@ -199,8 +211,22 @@ impl Server {
 
     /// Tells of something that happened to a Pod. Nobody waits for it, and nothing depends on it.
     pub(crate) fn tell(&self, pod: &Pod, kind: &'static str, reason: &str, message: &str) {
-        let Ok(client) = self.client() else { return };
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let about = json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
+            "uid": pod.uid(), "resourceVersion": pod.resource_version(),
+        });
+        self.tell_of(namespace, &name, &about, kind, reason, message);
+    }
+
+    /// Tells of something that happened to the Node. By the custom of kubelets its uid is its name.
+    pub(crate) fn tell_node(&self, kind: &'static str, reason: &str, message: &str) {
+        let about = json!({"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node});
+        self.tell_of("default".to_owned(), &self.node, &about, kind, reason, message);
+    }
+
+    fn tell_of(&self, namespace: String, name: &str, about: &Value, kind: &'static str, reason: &str, message: &str) {
+        let Ok(client) = self.client() else { return };
         let now = Timestamp::now();
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let event = json!({
@@ -208,10 +234,7 @@ impl Server {
                 "name": format!("{}.{:x}", name.chars().take(200).collect::<String>(), now.as_nanosecond()),
                 "namespace": namespace,
             },
-            "involvedObject": {
-                "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
-                "uid": pod.uid(), "resourceVersion": pod.resource_version(),
-            },
+            "involvedObject": about,
             "type": kind, "reason": reason,
             "message": message.chars().take(1000).collect::<String>(),
             "source": {"component": "kubelet", "host": self.node},

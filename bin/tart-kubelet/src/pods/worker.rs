@@ -5,10 +5,12 @@
 
 mod begin;
 mod doing;
+mod evicted;
 pub(super) mod farewell;
 mod hear;
 mod hooks;
 mod objects;
+mod ports;
 mod probes;
 mod report;
 mod scrape;
@@ -22,14 +24,15 @@ use futures::future::select_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use russet_pod::admit::Refusal;
-use russet_pod::facts::State;
+use russet_pod::facts::{State, Why};
 use russet_pod::lifecycle::{self, Action};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use self::farewell::farewell;
-use self::objects::Tokens;
+use self::objects::Sources;
+use self::ports::Opened;
 use self::probes::{Probed, Rounds};
 use self::report::{Wrote, version};
 use self::scrape::Scraped;
@@ -46,6 +49,8 @@ const IDLE: Duration = Duration::from_mins(1);
 const REFRESH: Duration = Duration::from_secs(75);
 const AGAIN: Duration = Duration::from_secs(1);
 const SLOWEST_AGAIN: Duration = Duration::from_secs(30);
+/// A disk that is full stays so for a while.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the API server says about a Pod.
 #[derive(Clone, Debug)]
@@ -83,6 +88,8 @@ pub(super) struct Worker {
     uid: String,
     pod: Arc<Pod>,
     wanted: watch::Receiver<Wanted>,
+    /// Which Pods have to go.
+    evictions: watch::Receiver<BTreeMap<String, Why>>,
     kept: Kept,
     machines: BTreeMap<String, Machine>,
     tasks: JoinSet<Happened>,
@@ -90,7 +97,11 @@ pub(super) struct Worker {
     starting: BTreeMap<String, AbortHandle>,
     rounds: BTreeMap<String, Rounds>,
     scraped: Option<Scraped>,
-    tokens: Tokens,
+    /// Ports of the Node that lead to a container.
+    opened: BTreeMap<String, Opened>,
+    sources: Sources,
+    /// Tells that an object changed that some Pod refers to.
+    changes: watch::Receiver<()>,
     /// When the volumes are compared with the API server again.
     refresh: Instant,
     preparing: bool,
@@ -107,6 +118,8 @@ pub(super) struct Worker {
     /// After something failed: not before then, and how long to wait the next time.
     later: Option<Instant>,
     pause: Duration,
+    /// When what is known is written down again, after that failed.
+    save_again: Option<Instant>,
     /// What was told last, so that it is not told again and again.
     told: BTreeMap<String, String>,
 }
@@ -116,7 +129,9 @@ impl Worker {
         let entries = host.shop.ledger.of_pod(&uid);
         let kept = Kept::open(&host.folders.pod(&uid), &pod, &entries, Timestamp::now());
         let published = pod.status.clone();
+        let changes = host.watched.changes();
         Self {
+            evictions: host.evictions.subscribe(),
             host,
             uid,
             pod,
@@ -127,7 +142,9 @@ impl Worker {
             starting: BTreeMap::new(),
             rounds: BTreeMap::new(),
             scraped: None,
-            tokens: Tokens::default(),
+            opened: BTreeMap::new(),
+            sources: Sources::default(),
+            changes,
             refresh: Instant::now(),
             preparing: false,
             writing: false,
@@ -138,6 +155,7 @@ impl Worker {
             version: 0,
             later: None,
             pause: AGAIN,
+            save_again: None,
             told: BTreeMap::new(),
         }
     }
@@ -148,6 +166,9 @@ impl Worker {
             // Gone before anything was decided.
             return farewell(&self.host, &self.uid, BTreeMap::new()).await;
         }
+        if !self.kept.record.finished {
+            self.sources.held = self.host.watched.hold(&self.pod);
+        }
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             match wanted {
@@ -155,11 +176,13 @@ impl Worker {
                 Wanted::Gone => break,
             }
             self.scrape();
+            self.open_ports();
             self.observe();
+            self.heed();
             let wake = self.act();
-            if let Err(error) = self.kept.save() {
-                tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
-                self.try_later();
+            match self.kept.save() {
+                Ok(()) => self.save_again = None,
+                Err(error) => self.unsaved(&error),
             }
             self.report();
             self.show();
@@ -200,6 +223,11 @@ impl Worker {
             // A write of ours may be newer than the watch; the next event catches up with it.
             if !self.writing && version(&pod) >= self.version {
                 self.published.clone_from(&pod.status);
+            }
+            let told = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+            if told(&pod) != told(&self.pod) {
+                // Files of the downward API follow.
+                self.refresh = Instant::now();
             }
             self.pod = pod;
         }
@@ -295,6 +323,14 @@ impl Worker {
         self.pause = (self.pause * 2).min(SLOWEST_AGAIN);
     }
 
+    /// What is known could not be written down. It is told all the same: what must not be lost is in the ledger.
+    fn unsaved(&mut self, error: &std::io::Error) {
+        if self.save_again.is_none() {
+            tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
+        }
+        self.save_again = Some(Instant::now() + SAVE_AGAIN);
+    }
+
     /// An event, unless it was the last one of its kind.
     fn tell_once(&mut self, reason: &str, message: &str) {
         if self.told.get(reason).is_some_and(|last| last == message) {
@@ -316,8 +352,8 @@ impl Worker {
             let left = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
             until = until.min(Instant::now() + left);
         }
-        if let Some(later) = self.later {
-            until = until.min(later);
+        for at in [self.later, self.save_again].into_iter().flatten() {
+            until = until.min(at);
         }
         let machines = &mut self.machines;
         let lives = async move {
@@ -334,9 +370,14 @@ impl Worker {
         };
         let happened = tokio::select! {
             _ = self.wanted.changed() => None,
+            _ = self.evictions.changed() => None,
             Some(done) = self.tasks.join_next() => done.ok(),
             () = lives => None,
             () = scrape::changed(self.scraped.as_mut()) => None,
+            Ok(()) = self.changes.changed() => {
+                (self.refresh, self.later) = (Instant::now(), None);
+                None
+            }
             () = tokio::time::sleep_until(until) => None,
         };
         if self.later.is_some_and(|later| Instant::now() >= later) {

@@ -24,6 +24,8 @@ pub(crate) struct Host {
     pub(crate) node: String,
     pub(crate) token: String,
     pub(crate) dir: TempDir,
+    /// What the agent's environment has, which is nothing else.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 impl Host {
@@ -51,6 +53,7 @@ impl Host {
             node: format!("mac-{name}"),
             token,
             dir: tempfile::tempdir()?,
+            env: Vec::new(),
         };
         host.write_kubeconfig()?;
         Ok(host)
@@ -121,6 +124,7 @@ impl Host {
             .args(["--register-with-taints=node.cluster.x-k8s.io/uninitialized:NoSchedule"])
             .args(flags)
             .env_clear()
+            .envs(self.env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

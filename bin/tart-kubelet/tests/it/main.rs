@@ -5,3 +5,4 @@ mod harness;
 mod joining;
 mod refusing;
 mod staying;
+mod support;

@@ -31,7 +31,7 @@ async fn a_node_that_is_deleted_comes_back_as_the_same_machine() -> Result<()> {
 #[tokio::test]
 async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> Result<()> {
     let host = Host::invited("lost22").await?;
-    let agent = host.start(&[])?;
+    let agent = host.start(&["--runtime=synthetic"])?;
     host.registered().await?;
     drop(agent);
     let lost = json!({"status": {"conditions": [{
@@ -40,7 +40,7 @@ async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> R
     host.nodes()
         .patch_status(&host.node, &PatchParams::default(), &Patch::Strategic(lost))
         .await?;
-    let _agent = host.start(&[])?;
+    let _agent = host.start(&["--runtime=synthetic"])?;
     wait::until_true("Ready", PATIENCE, || async {
         let node = host.nodes().get(&host.node).await?;
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();

@@ -5,12 +5,21 @@
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking, its helpers too")]
 
 mod accidents;
+mod clock;
+mod disasters;
+mod features;
 #[path = "../it/harness.rs"]
 #[expect(dead_code, reason = "the other tests of this package need more of it")]
 mod harness;
+mod housekeeping;
+mod leaving;
+mod line;
 mod lives;
 mod reaching;
+mod secrets;
 mod stage;
+mod top;
+mod words;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
@@ -49,7 +58,35 @@ fn main() -> ExitCode {
         reaching::kubectl_reaches_into_a_vm,
         reaching::a_port_of_a_vm_is_forwarded,
         reaching::the_log_of_the_start_before_is_there,
+        reaching::a_container_is_attached_to_and_told_things,
+        reaching::a_node_tells_what_it_is_and_what_its_pods_use,
+        features::a_pod_follows_what_is_changed_about_it_and_what_it_refers_to,
+        features::a_container_knows_its_address_and_leaves_its_last_words,
+        features::volumes_of_every_kind_are_where_they_belong,
+        features::what_a_guest_plants_leads_its_host_nowhere,
+        features::a_restricted_namespace_runs_pods_and_what_cannot_be_kept_is_refused,
+        features::a_container_has_the_hardware_it_asked_for_and_its_hooks_run,
+        features::a_port_of_the_node_leads_to_a_container,
+        top::kubectl_top_shows_what_a_mac_and_its_vms_use,
         accidents::a_host_that_was_rebooted_does_not_call_it_a_success,
+        housekeeping::a_node_says_what_keeps_it_from_running_pods_and_recovers,
+        housekeeping::an_image_that_nobody_needed_for_a_day_goes_and_nothing_else,
+        housekeeping::a_full_disk_costs_images_first_then_pods,
+        housekeeping::an_image_that_does_not_fit_is_said_in_words_and_fits_when_there_is_room,
+        housekeeping::an_image_is_there_before_a_pod_asks_for_it,
+        housekeeping::a_volume_that_outgrows_its_limit_ends_its_pod,
+        housekeeping::a_log_is_cut_to_size_and_read_and_followed_across_its_files,
+        disasters::a_host_that_was_rebooted_starts_again_what_shall_run,
+        disasters::an_api_server_that_is_away_is_told_the_truth_when_it_is_back,
+        disasters::a_full_disk_holds_up_and_damages_nothing,
+        clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
+        secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
+        words::what_a_vm_cannot_do_is_said_in_one_sentence,
+        words::what_a_pod_lacks_is_said_and_it_runs_once_that_is_there,
+        words::without_a_gui_session_a_pod_says_so_and_runs_once_there_is_one,
+        words::a_kubeconfig_that_is_mended_makes_a_node,
+        leaving::an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so,
+        leaving::a_node_is_drained_with_grace_and_stays_cordoned,
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

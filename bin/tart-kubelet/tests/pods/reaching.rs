@@ -15,16 +15,20 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, Command};
 
 /// A Mac whose kubelet API answers.
-struct Reached {
-    mac: Mac,
+pub(crate) struct Reached {
+    pub(crate) mac: Mac,
     kubectl: PathBuf,
     _agent: Agent,
 }
 
 impl Reached {
-    async fn new(name: &str, address: &str) -> Result<Self> {
+    pub(crate) async fn new(name: &str, address: &str) -> Result<Self> {
+        Self::with(name, &[&format!("--node-ip={address}")]).await
+    }
+
+    pub(crate) async fn with(name: &str, flags: &[&str]) -> Result<Self> {
         let mac = Mac::new(name).await?;
-        let agent = mac.start_at(address)?;
+        let agent = mac.start_with(flags)?;
         let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
         let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
         approve(&mac).await?;
@@ -56,7 +60,7 @@ impl Reached {
     }
 
     /// What kubectl prints, once the API server reaches the node.
-    async fn says(&self, words: &[&str]) -> Result<String> {
+    pub(crate) async fn says(&self, words: &[&str]) -> Result<String> {
         wait::until(&format!("kubectl {words:?}"), PATIENCE, || async {
             let output = self.kubectl(words).await?;
             Ok(if output.status.success() {
@@ -72,7 +76,14 @@ impl Reached {
         .await
     }
 
-    fn spawn(&self, words: &[&str]) -> Result<Child> {
+    /// kubectl, joined to a container.
+    async fn attached(&self, words: &[&str]) -> Result<Child> {
+        // The API server reaches the node once another call has gone through.
+        self.says(&["logs", words.last().context("a Pod")?]).await?;
+        self.spawn(words)
+    }
+
+    pub(crate) fn spawn(&self, words: &[&str]) -> Result<Child> {
         let mut command = self.command(words);
         command
             .stdin(Stdio::piped())
@@ -215,4 +226,94 @@ pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
         "{none:?}"
     );
     Ok(())
+}
+
+/// Its input ends with the first caller, and a container without an input refuses one.
+pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
+    let there = Reached::new("reach4", "127.77.10.4").await?;
+    let mac = &there.mac;
+    let once = json!({"spec": {"containers": [{"stdin": true, "stdinOnce": true}]}});
+    let pod = mac
+        .run(
+            "once",
+            "cat >/opt/work/heard; echo heard all; until [ -e /opt/work/go ]; do sleep 0.1; done",
+            once,
+        )
+        .await?;
+    mac.until_running("once").await?;
+    let mut attached = there.attached(&["attach", "-i", "once"]).await?;
+    let mut stdin = attached.stdin.take().context("stdin")?;
+    stdin.write_all(b"to be read").await?;
+    drop(stdin);
+    // Its input ends with the first caller, so it goes on and answers.
+    let mut lines = BufReader::new(attached.stdout.take().context("stdout")?).lines();
+    let answer = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+    ensure!(answer.as_deref() == Some("heard all"), "{answer:?} {}", mac.host.log());
+    ensure!(std::fs::read_to_string(mac.work(&pod).join("heard"))? == "to be read");
+    mac.go(&pod)?;
+    let ended = tokio::time::timeout(PATIENCE, attached.wait()).await??;
+    ensure!(
+        ended.success(),
+        "an attached caller leaves when the container has ended"
+    );
+
+    let none = json!({"spec": {"containers": [{"name": "main"}]}});
+    mac.run("deaf", "sleep 1000", none).await?;
+    mac.until_running("deaf").await?;
+    let refused = there.kubectl(&["attach", "-i", "deaf"]).await?;
+    ensure!(!refused.status.success(), "{refused:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()> {
+    let there = Reached::new("reach5", "127.77.10.5").await?;
+    let mac = &there.mac;
+    mac.run("job", "while :; do :; done", json!({})).await?;
+    mac.until_running("job").await?;
+    let node = mac.host.nodes().get(&mac.host.node).await?;
+    let status = node.status.context("a status")?;
+    let addresses: Vec<_> = status
+        .addresses
+        .into_iter()
+        .flatten()
+        .map(|address| address.address)
+        .collect();
+    ensure!(addresses == ["127.77.10.5", mac.host.node.as_str()], "{addresses:?}");
+    let port = status
+        .daemon_endpoints
+        .and_then(|endpoints| endpoints.kubelet_endpoint)
+        .map(|endpoint| endpoint.port);
+    ensure!(port == Some(10250), "{port:?}");
+    let info = status.node_info.context("what it is")?;
+    ensure!((info.operating_system.as_str(), info.architecture.as_str()) == ("darwin", "arm64"));
+    ensure!(
+        info.container_runtime_version.starts_with("tart"),
+        "{}",
+        info.container_runtime_version
+    );
+    let capacity = status.capacity.context("a capacity")?;
+    for name in ["cpu", "memory", "pods", "ephemeral-storage"] {
+        ensure!(capacity.contains_key(name), "{name} in {capacity:?}");
+    }
+    ensure!(capacity["pods"].0 == "3");
+
+    // What the node says of its Pods. It is asked directly: API servers pass nothing on to a loopback address.
+    let server = "--server=https://127.77.10.5:10250";
+    let pods: serde_json::Value = serde_json::from_str(&there.says(&[server, "get", "--raw", "/pods"]).await?)?;
+    ensure!(pods["items"][0]["metadata"]["name"] == "job", "{pods}");
+    wait::until("a container that is seen to compute", PATIENCE, || async {
+        let text = there.says(&[server, "get", "--raw", "/stats/summary"]).await?;
+        let summary: serde_json::Value = serde_json::from_str(&text)?;
+        let used = &summary["pods"][0]["containers"][0];
+        let computes = used["cpu"]["usageCoreNanoSeconds"]
+            .as_u64()
+            .is_some_and(|used| used > 0);
+        let remembers = used["memory"]["workingSetBytes"].as_u64().is_some_and(|used| used > 0);
+        Ok(if computes && remembers {
+            Look::Done(())
+        } else {
+            Look::not_yet(text)
+        })
+    })
+    .await
 }

@@ -2,18 +2,20 @@
 
 use crate::harness::{Agent, Host};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Event, Namespace, Pod, Secret, ServiceAccount};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use russet_e2e::wait::{self, Look};
 use russet_sim_tart::{Control, Image, Switches};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Guests are processes of a machine that does many other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 pub(crate) const IMAGE: &str = "ghcr.io/acme/mac:v1";
+/// A Secret that every Pod has in its environment; when all is over its value must be nowhere.
+const CANARY: &str = "canary";
 
 pub(crate) struct Mac {
     pub(crate) host: Host,
@@ -28,6 +30,8 @@ impl Mac {
         let control = Control::new(host.path("tart-home"))?;
         Control::install(&std::env::current_exe()?, &host.path("bin/tart"))?;
         control.push(IMAGE, &Image::default())?;
+        // Whatever the disk of this machine is like.
+        control.switch(|switches| switches.capacity_gb = Some(1000))?;
         let namespace = format!("pods-{name}");
         let namespaces: Api<Namespace> = Api::all(host.client.clone());
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
@@ -40,6 +44,11 @@ impl Mac {
         };
         let accounts: Api<ServiceAccount> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
         let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+        let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+        let canary = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CANARY}, "stringData": {"CANARY": mac.canary()},
+        });
+        secrets.patch(CANARY, &params, &Patch::Apply(canary)).await?;
         wait::until_true("a ServiceAccount", PATIENCE, || async {
             Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
         })
@@ -51,17 +60,14 @@ impl Mac {
         self.start_with(&["--node-ip=127.77.9.9", "--kubelet-bind-address=0"])
     }
 
-    /// The agent with its kubelet API, at an address that is nobody else's.
-    pub(crate) fn start_at(&self, address: &str) -> Result<Agent> {
-        self.start_with(&[&format!("--node-ip={address}")])
-    }
-
-    fn start_with(&self, more: &[&str]) -> Result<Agent> {
+    pub(crate) fn start_with(&self, more: &[&str]) -> Result<Agent> {
         let tart = format!("--tart-binary={}", self.host.path("bin/tart").display());
         let home = format!("--tart-home={}", self.control.home().display());
+        let disk = format!("--disk-report={}", self.control.disk_report().display());
         let mut flags = vec![
             tart.as_str(),
             home.as_str(),
+            disk.as_str(),
             "--max-pods=3",
             "--metrics-bind-address=0",
             "--log-filter=info,russet_tart_kubelet=debug",
@@ -100,6 +106,7 @@ impl Mac {
                 "tolerations": [{"operator": "Exists"}],
                 "containers": [{
                     "name": "main", "image": IMAGE, "command": ["/bin/sh", "-c", script],
+                    "envFrom": [{"secretRef": {"name": CANARY}}],
                     "volumeMounts": [{"name": "work", "mountPath": "/opt/work"}],
                 }],
                 "volumes": [{"name": "work", "emptyDir": {}}],
@@ -205,8 +212,56 @@ impl Mac {
             .collect()
     }
 
-    /// Nothing of any Pod is left on the host.
+    /// A word that must be told to nobody but to containers.
+    pub(crate) fn canary(&self) -> String {
+        format!("canary-{}-7d1f0c", self.namespace)
+    }
+
+    /// Where on the host a secret word is: in files, and in the arguments of processes.
+    pub(crate) fn leaks(&self, word: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.host.dir.path().to_owned()];
+        // Disks of VMs are of the size that they claim, and nothing of ours is in them.
+        let small = |path: &Path| std::fs::metadata(path).is_ok_and(|known| known.len() < 8 << 20);
+        let holds =
+            |path: &Path| small(path) && std::fs::read(path).is_ok_and(|bytes| contains(&bytes, word.as_bytes()));
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                // Links lead out of here, and sockets and pipes hold nothing.
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    Ok(kind) if kind.is_file() && holds(&entry.path()) => found.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        found.extend(
+            processes
+                .map(|entry| entry.path().join("cmdline"))
+                .filter(|path| holds(path)),
+        );
+        found
+    }
+
+    /// Nobody was told a secret word in an event.
+    pub(crate) async fn no_event_tells(&self, word: &str) -> Result<()> {
+        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
+        for event in events.list(&ListParams::default()).await?.items {
+            ensure!(!json!(event).to_string().contains(word), "{event:?}");
+        }
+        Ok(())
+    }
+
+    /// Nothing of any Pod is left on the host, and no secret anywhere.
     pub(crate) async fn until_empty(&self) -> Result<()> {
+        self.until_nothing_is_left().await?;
+        let leaks = self.leaks(&self.canary());
+        ensure!(leaks.is_empty(), "a secret was left in {leaks:?}");
+        self.no_event_tells(&self.canary()).await
+    }
+
+    async fn until_nothing_is_left(&self) -> Result<()> {
         wait::until("an empty host", PATIENCE, || async {
             let folders = std::fs::read_dir(self.host.path("state/pods")).map_or(0, Iterator::count);
             let seen = (self.vms(), self.stages(), folders, self.control.running()?);
@@ -233,6 +288,10 @@ impl Drop for Mac {
     fn drop(&mut self) {
         let _ = self.control.reboot();
     }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part == word)
 }
 
 pub(crate) fn phase(pod: &Pod) -> String {

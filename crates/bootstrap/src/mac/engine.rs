@@ -189,6 +189,24 @@ impl<'a, R: Remote> Engine<'a, R> {
         Ok(self.report)
     }
 
+    /// Looks at the steps and changes nothing, with one command. Those that are not as they should be are told as held: the next run
+    /// sees to them.
+    pub async fn watch(mut self) -> Result<Report, Failed> {
+        let survey = program::survey(self.steps, &self.host.user, self.patience);
+        let output = self.program(AS_ROOT, &survey, LOOK).await?;
+        let survey = program::read(&output.stdout).ok_or_else(|| self.no_answer(&output))?;
+        for step in self.steps {
+            let why = match survey.findings.get(&step.function()) {
+                Some(Finding::Held(why)) => self.scrubber.clean(why),
+                Some(Finding::Drift) => "it is not as it was set up any more, and is about to be put right".to_owned(),
+                Some(Finding::Same) | None => continue,
+            };
+            (self.progress)(step.name(), &StepState::Held(why.clone()));
+            self.report.held.push((step.name(), why));
+        }
+        Ok(self.report)
+    }
+
     async fn look(&mut self) -> Result<Survey, Failed> {
         let survey = program::survey(self.steps, &self.host.user, self.patience);
         let output = self.program(AS_ROOT, &survey, LOOK).await?;

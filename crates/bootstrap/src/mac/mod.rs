@@ -12,6 +12,8 @@
 //! - The hash of a fleet's configuration is made of the rendered steps, so what is hashed is a step, and every step is hashed.
 //!   [`Fleet`] is what is hashed, [`Host`] is what is not; there is no third kind of setting.
 //! - A host on which nothing has changed costs one command and no upload.
+//! - What changes on a host by itself, such as the signature of a tool that was upgraded, is found by [`Engine::watch`]: one command, no
+//!   change.
 //! - A run may be cut at any byte. Files and programs get their name when they are whole, and a job counts as started only
 //!   when its new process stays.
 //! - No secret is in an argument, an error or a status: programs travel by standard input, and what they say is scrubbed.
@@ -34,6 +36,6 @@ pub use artifact::{Artifact, ArtifactError, Artifacts};
 pub use check::Invalid;
 pub use config::{Agent, ApiServer, Firewall, Fleet, Host, LogShipping, Runner, Tailnet};
 pub use engine::{Engine, Failed, Progress, Remote, Report, StepState};
-pub use plan::{Hash, desired, plan};
+pub use plan::{Hash, desired, plan, watched};
 pub use program::Patience;
 pub use step::Step;

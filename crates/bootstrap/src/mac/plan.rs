@@ -14,6 +14,11 @@ pub fn plan(fleet: &Fleet, host: &Host) -> Vec<Step> {
     steps::all(fleet, host)
 }
 
+/// The steps of it that are looked at now and then on a host that has what it should have; see [`Engine::watch`](super::Engine::watch).
+pub fn watched(host: &Host) -> Vec<Step> {
+    steps::watched(host)
+}
+
 /// Hash of a fleet's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hash(String);

@@ -116,6 +116,42 @@ async fn a_builder_gets_its_runner_into_the_desktop_session_and_keeps_its_packer
     assert_eq!(world.run_as(&fleet, &host).await.unwrap().held, []);
 }
 
+/// A signature that changed was seen when the plan next ran, which on a builder that has what it should have may be months later.
+/// (incident packer-upgrade-revokes-tcc)
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_builder_finds_another_packer_with_one_command_and_without_a_token() {
+    let world = World::new().await;
+    runner_is_there(&world).await;
+    let fleet = world.fleet(STAYS);
+    world.run_as(&fleet, &builder(&world, CANARY)).await.unwrap();
+    let looking = builder(&world, "");
+    let fine = world.watch(&looking).await.unwrap();
+    assert_eq!((fine.held.len(), fine.commands, fine.uploaded), (0, 1, 0), "{fine:?}");
+
+    let brew = "sudo -n -H -u m1 /opt/homebrew/bin/brew";
+    world
+        .root(&format!(
+            "{brew} unpin packer; {brew} upgrade packer; {brew} pin packer"
+        ))
+        .await;
+    let seen = world.watch(&looking).await.unwrap();
+    let (step, why) = seen.held.first().unwrap();
+    assert!(
+        *step == "github-runner" && why.contains("another code signature"),
+        "{why}"
+    );
+    assert_eq!((seen.commands, seen.uploaded), (1, 0));
+
+    // The agent is gone as well: a look only says so.
+    world.root("rm /usr/local/lib/russet/installed/packer.cdhash").await;
+    world.root(&format!("launchctl bootout {AGENT}")).await;
+    let seen = world.watch(&looking).await.unwrap();
+    assert!(seen.changed.is_empty() && seen.held.len() == 1, "{seen:?}");
+    assert!(runner_pid(&world).await.is_empty(), "a look changes nothing");
+    let node = world.watch(&world.host()).await.unwrap();
+    assert_eq!(node.held, [], "a host that is no builder has no runner to look at");
+}
+
 /// (incident token-in-events) The runner quotes its token when GitHub does not like it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_github_refuses_is_not_in_what_is_told() {

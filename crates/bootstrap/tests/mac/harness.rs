@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use russet_bootstrap::mac::{
     Agent, ApiServer, Artifact, Artifacts, Engine, Failed, Firewall, Fleet, Host, LogShipping, Patience, Remote,
-    Report, StepState, Tailnet, plan,
+    Report, StepState, Tailnet, plan, watched,
 };
 use russet_bootstrap::ssh::{self, Auth, HostKeyPin, Limits, Session, Target};
 use russet_sim_mac::macos::{Mac, Macs, Options};
@@ -302,6 +302,16 @@ impl World {
     pub(crate) async fn run_as(&self, fleet: &Fleet, host: &Host) -> Result<Report, Failed> {
         let session = self.session().await?;
         self.run_on(&session, fleet, host).await
+    }
+
+    /// Looks at what is watched.
+    pub(crate) async fn watch(&self, host: &Host) -> Result<Report, Failed> {
+        let session = self.session().await?;
+        let steps = watched(host);
+        let watch = Engine::new(&session, host, &steps, &|_, _| {}).watch();
+        let report = tokio::time::timeout(WITHIN, watch).await.expect("a look ends")?;
+        self.has_no_secret(&format!("{report:?}"));
+        Ok(report)
     }
 
     pub(crate) async fn run_on(&self, remote: &impl Remote, fleet: &Fleet, host: &Host) -> Result<Report, Failed> {

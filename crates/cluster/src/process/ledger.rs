@@ -220,7 +220,12 @@ fn look(pid: u32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Ticks count from the boot, so without it a process of the next boot could look the same.
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let started = format!("{}/{}", boot.trim(), start_time(&stat)?);
+    let (state, ticks) = start_time(&stat)?;
+    // A zombie is only waiting to be read, unless a thread of it still runs.
+    if matches!(state, "Z" | "X") && !super::has_live_threads(pid) {
+        return None;
+    }
+    let started = format!("{}/{ticks}", boot.trim());
     let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = cmdline
         .split(|byte| *byte == 0)
@@ -229,17 +234,13 @@ fn look(pid: u32) -> Option<Seen> {
     Some(Seen { started, words })
 }
 
-/// Field 22 of `/proc/<pid>/stat`; `None` for a zombie, which is only waiting to be read. The second field is the program's
-/// name in parentheses and may itself contain spaces and parentheses, so counting begins after the last one.
+/// Fields 3 and 22 of `/proc/<pid>/stat`: the state and the start. The second field is the program's name in parentheses and may
+/// itself contain spaces and parentheses, so counting begins after the last one.
 #[cfg(target_os = "linux")]
-fn start_time(stat: &str) -> Option<&str> {
+fn start_time(stat: &str) -> Option<(&str, &str)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)
+    Some((fields.next()?, fields.nth(18)?))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -270,8 +271,8 @@ mod tests {
     #[test]
     fn the_start_time_is_found_behind_an_odd_program_name() {
         let fields = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
-        assert_eq!(start_time(&format!("42 (a) b (c) S {fields}")), Some("4711"));
-        assert_eq!(start_time(&format!("42 (dead) Z {fields}")), None);
+        assert_eq!(start_time(&format!("42 (a) b (c) S {fields}")), Some(("S", "4711")));
+        assert_eq!(start_time(&format!("42 (dead) Z {fields}")), Some(("Z", "4711")));
         assert_eq!(start_time("rubbish"), None);
     }
 

@@ -42,6 +42,7 @@ mod restart;
 mod snapshot;
 mod spec;
 mod supervisor;
+mod threads;
 
 pub use error::{Error, LogTail};
 pub use ledger::{Swept, sweep};
@@ -49,3 +50,4 @@ pub use restart::Restart;
 pub use snapshot::{Snapshot, State};
 pub use spec::{ClientIdentity, Probe, Spec};
 pub use supervisor::Supervisor;
+pub use threads::has_live_threads;

@@ -5,6 +5,7 @@
 //! with the restricted Pod security standard run here. What asks for something that would silently be missing is refused.
 
 use crate::spec;
+use crate::volumes::unsupported_host_path;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, PodSpec, Probe, Volume};
 
 /// Everything in a Pod that a VM cannot do, a clause each.
@@ -106,12 +107,15 @@ fn of_volume(volume: &Volume, bad: &mut Vec<String>) {
                 refuse("podCertificate is not issued on this node; use a secret");
             }
         }
-    } else if volume.host_path.is_some() {
-        refuse("a hostPath would open the host to the VM; use emptyDir");
-    } else if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
-        refuse("a Mac cannot attach persistent volumes; use emptyDir");
-    } else if !known {
-        refuse("a VM cannot have this kind of volume; use secret, configMap, downwardAPI, projected or emptyDir");
+    } else if let Some(source) = &volume.host_path {
+        if let Some(why) = unsupported_host_path(source) {
+            refuse(why);
+        }
+    } else if !known && volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
+        // What a claim is bound to is not known here; one that is no folder of this host waits, with the reason in an event.
+        refuse(
+            "a VM cannot have this kind of volume; use secret, configMap, downwardAPI, projected, emptyDir, hostPath or a claim",
+        );
     }
 }
 

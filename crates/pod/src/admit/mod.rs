@@ -14,6 +14,7 @@ mod resources;
 mod tests;
 
 pub use features::unsupported;
+pub(crate) use place::term_matches;
 pub use resources::{qos_class, requests};
 
 use crate::quantity::Amount;

@@ -79,18 +79,22 @@ fn selected(spec: &PodSpec, host: &Host) -> bool {
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    required.is_none_or(|required| required.node_selector_terms.iter().any(|term| matches(term, host)))
+    required.is_none_or(|required| {
+        let terms = &required.node_selector_terms;
+        terms.iter().any(|term| term_matches(term, &host.name, &host.labels))
+    })
 }
 
-fn matches(term: &NodeSelectorTerm, host: &Host) -> bool {
+/// Whether a term selects a node.
+pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, own_labels: &BTreeMap<String, String>) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     // A term that asks for nothing selects nothing.
     if labels.is_empty() && fields.is_empty() {
         return false;
     }
-    let own = BTreeMap::from([("metadata.name".to_owned(), host.name.clone())]);
-    labels.iter().all(|wanted| holds(wanted, &host.labels)) && fields.iter().all(|wanted| holds(wanted, &own))
+    let own = BTreeMap::from([("metadata.name".to_owned(), name.to_owned())]);
+    labels.iter().all(|wanted| holds(wanted, own_labels)) && fields.iter().all(|wanted| holds(wanted, &own))
 }
 
 fn holds(wanted: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {

@@ -98,12 +98,12 @@ fn everything_a_vm_cannot_do_is_refused_with_its_reason() {
             "spec.securityContext.runAsUser",
         ),
         (
-            with(json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]})),
-            "volume v: a hostPath",
+            with(json!({"volumes": [{"name": "v", "hostPath": {"path": "/var/x", "type": "Socket"}}]})),
+            "volume v: a VM is given folders",
         ),
         (
-            with(json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]})),
-            "volume v: a Mac",
+            with(json!({"volumes": [{"name": "v", "hostPath": {"path": "/var/../etc"}}]})),
+            "volume v: a hostPath must be absolute",
         ),
         (
             with(json!({"volumes": [{"name": "v", "nfs": {"path": "/", "server": "s"}}]})),

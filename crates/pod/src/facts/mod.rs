@@ -108,6 +108,11 @@ pub enum Why {
         /// What, in words.
         message: String,
     },
+    /// It used more than it may. Nobody else has caused that, so it is no disruption.
+    Exceeded {
+        /// More of what, in words.
+        message: String,
+    },
     /// The node shuts down.
     NodeShutdown,
     /// A Pod that matters more takes its place.
@@ -130,8 +135,17 @@ pub struct ContainerFacts {
     pub crash: Backoff,
     /// What it waits for while it has not started, in words. Shown beside `ContainerCreating`.
     pub note: Option<String>,
+    /// Why the attempt before this one did not start. It is told until this one has come further.
+    #[serde(default)]
+    pub before: Option<Stuck>,
     /// Its image, by digest.
     pub image_id: Option<String>,
+    /// The image that the present instance was asked for with. Unknown of one that an agent of before began.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// It is ended because its spec has another image by now, so it is started again whatever its policy says.
+    #[serde(default)]
+    pub replaced: bool,
     /// The hook after its start.
     pub post_start: Hook,
     /// By when it was told to end.
@@ -283,12 +297,23 @@ pub struct Unhealthy {
 impl ContainerFacts {
     /// A start has begun. After an end this is the next instance, and the next wait is longer.
     pub fn begun(&mut self, now: Timestamp) {
-        if let State::Exited(exit) = std::mem::take(&mut self.state) {
-            self.crash.restarted(exit.finished, now);
+        let state = std::mem::take(&mut self.state);
+        let before = match &state {
+            State::Stuck(stuck) => Some(stuck.clone()),
+            _ => None,
+        };
+        if let State::Exited(exit) = state {
+            if std::mem::take(&mut self.replaced) {
+                // What another image did is no reason to wait.
+                self.crash.reset();
+            } else {
+                self.crash.restarted(exit.finished, now);
+            }
             self.last = Some(exit);
             self.restarts = self.restarts.saturating_add(1);
         }
         self.forget_instance();
+        self.before = before;
         self.state = State::Starting { since: now };
     }
 
@@ -305,12 +330,14 @@ impl ContainerFacts {
     /// The start was called off and left nothing behind.
     pub fn abandoned(&mut self) {
         self.stopping = None;
+        self.replaced = false;
         self.state = State::Absent;
     }
 
     /// It runs.
     pub fn running(&mut self, id: impl Into<String>, since: Timestamp) {
         self.note = None;
+        self.before = None;
         self.state = State::Running { since, id: id.into() };
     }
 
@@ -336,9 +363,16 @@ impl ContainerFacts {
         self.last.is_some() || self.state != State::Absent
     }
 
+    /// Whether the instance was made from another image than is wanted by now.
+    pub fn is_outdated(&self, wanted: Option<&str>) -> bool {
+        self.image.as_deref().is_some_and(|image| Some(image) != wanted)
+    }
+
     fn forget_instance(&mut self) {
         self.stopping = None;
+        self.image = None;
         self.note = None;
+        self.before = None;
         self.post_start = Hook::Waiting;
         self.startup_passed = false;
         self.readiness_passed = false;

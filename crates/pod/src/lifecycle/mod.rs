@@ -47,8 +47,9 @@ pub enum Outcome {
 pub fn outcome(pod: &Pod, facts: &PodFacts) -> Option<Outcome> {
     let mut failed = false;
     for (kind, container) in spec::containers(pod).filter(|(kind, _)| *kind != Kind::Sidecar) {
-        let exit = match &facts.container(&container.name).state {
-            State::Exited(exit) if !spec::restarts(pod, kind, container, exit.code) => exit,
+        let known = facts.container(&container.name);
+        let exit = match &known.state {
+            State::Exited(exit) if !known.replaced && !spec::restarts(pod, kind, container, exit.code) => exit,
             _ if kind == Kind::Init => continue,
             _ => return None,
         };
@@ -176,9 +177,16 @@ impl Decision<'_> {
 
     /// Hooks after a start, and containers that must end because of themselves.
     fn care(&mut self) {
-        for (_, container) in spec::containers(self.pod) {
+        for (kind, container) in spec::containers(self.pod) {
             let facts = self.facts.container(&container.name);
-            if !matches!(facts.state, State::Running { .. }) || facts.stopping.is_some() {
+            if !facts.state.is_live() || facts.stopping.is_some() {
+                continue;
+            }
+            if kind != Kind::Init && facts.is_outdated(container.image.as_deref()) {
+                self.stop(container, StopWhy::Changed, after(self.now, spec::grace(self.pod)));
+                continue;
+            }
+            if !matches!(facts.state, State::Running { .. }) {
                 continue;
             }
             let hook = spec::post_start(container);
@@ -225,17 +233,17 @@ impl Decision<'_> {
     fn start(&mut self, kind: Kind, container: &Container, facts: &ContainerFacts) {
         let (ready, attempt) = match &facts.state {
             State::Exited(exit) => {
-                if !spec::restarts(self.pod, kind, container, exit.code) {
+                if !facts.replaced && !spec::restarts(self.pod, kind, container, exit.code) {
                     return;
                 }
-                (
-                    facts.crash.after_exit(exit.finished, self.now),
-                    facts.restarts.saturating_add(1),
-                )
+                let waits = facts.crash.after_exit(exit.finished, self.now);
+                (waits.filter(|_| !facts.replaced), facts.restarts.saturating_add(1))
             }
             State::Stuck(stuck) => {
                 // No wait is longer than the longest one, so one that seems to be was set by a clock that has gone back.
                 let waits = self.now < stuck.retry && stuck.retry <= after(self.now, backoff::LONGEST);
+                // What was wrong with another image is no reason to wait either.
+                let waits = waits && !facts.is_outdated(container.image.as_deref());
                 (Some(stuck.retry).filter(|_| waits), facts.restarts)
             }
             _ => (None, facts.restarts),

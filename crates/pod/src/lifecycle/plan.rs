@@ -80,6 +80,7 @@ impl Stop {
         match &self.why {
             StopWhy::Unhealthy(kind) => format!("Container {name} failed {} probe, will be restarted", kind.word()),
             StopWhy::PostStartFailed(_) => "FailedPostStartHook".to_owned(),
+            StopWhy::Changed => format!("Container {name} definition changed, will be restarted"),
             StopWhy::PodEnds(_) | StopWhy::PodDone => format!("Stopping container {name}"),
         }
     }
@@ -96,4 +97,6 @@ pub enum StopWhy {
     Unhealthy(probe::Kind),
     /// The hook after its start failed.
     PostStartFailed(String),
+    /// Its spec has another image by now. Report [`crate::facts::ContainerFacts::replaced`], so that it starts again.
+    Changed,
 }

@@ -34,6 +34,8 @@ enum Event {
     /// Somebody deletes the Pod, perhaps again with less patience.
     Delete(u32),
     Evict,
+    /// Somebody changes the image of a container.
+    Image(usize, u32),
     /// VMs of strangers come and go.
     Strangers(usize),
 }
@@ -86,6 +88,7 @@ fn events() -> impl Strategy<Value = Vec<(usize, Event)>> {
         1 => (0..4000_u32).prop_map(Event::Back),
         1 => (0..40_u32).prop_map(Event::Delete),
         1 => Just(Event::Evict),
+        1 => (which(), 0..3_u32).prop_map(|(which, image)| Event::Image(which, image)),
         1 => (0..=SLOTS).prop_map(Event::Strangers),
     ];
     prop::collection::vec((0..3_usize, event), 0..120)
@@ -135,7 +138,10 @@ impl World {
                 }
                 Action::Start { container, attempt } => {
                     check_start(pod, facts, &container, attempt);
-                    facts.container_mut(&container).begun(now);
+                    let image = spec::container(pod, &container).and_then(|(_, found)| found.image.clone());
+                    let known = facts.container_mut(&container);
+                    known.begun(now);
+                    known.image = image;
                 }
                 Action::PostStart { container, .. } => facts.container_mut(&container).post_start = Hook::Running,
                 Action::Stop(stop) => {
@@ -144,7 +150,9 @@ impl World {
                         facts.container(&stop.container).state.is_live(),
                         "only what is live can be stopped"
                     );
-                    facts.container_mut(&stop.container).told_to_stop(stop.deadline);
+                    let known = facts.container_mut(&stop.container);
+                    known.told_to_stop(stop.deadline);
+                    known.replaced |= stop.why == StopWhy::Changed;
                 }
                 Action::Finish => {
                     assert_eq!(facts.live(), 0, "a Pod is finished when nothing of it is live");
@@ -183,6 +191,18 @@ impl World {
                 pod.metadata.deletion_timestamp = Some(Time(now));
                 pod.metadata.deletion_grace_period_seconds = Some(grace.min(before));
                 pod.metadata.generation = Some(2);
+                return;
+            }
+            Event::Image(which, image) => {
+                let spec = pod.spec.iter_mut();
+                let all = spec.flat_map(|spec| {
+                    spec.containers
+                        .iter_mut()
+                        .chain(spec.init_containers.iter_mut().flatten())
+                });
+                for container in all.filter(|container| container.name == format!("c{which}")) {
+                    container.image = Some(format!("registry.test/mac:{image}"));
+                }
                 return;
             }
             Event::Evict if facts.ending.is_none() && outcome(pod, facts).is_none() => {

@@ -358,3 +358,57 @@ fn a_hook_that_took_too_long_leaves_the_container_two_seconds() {
     assert_eq!(stop.after_hook(Duration::from_secs(10)), Duration::from_secs(20));
     assert_eq!(stop.after_hook(Duration::from_mins(1)), LEAST_GRACE);
 }
+
+/// As a kubelet does: whatever the policy says, at once, and with the grace that the container has.
+#[test]
+fn a_container_whose_image_was_changed_is_started_again_with_the_new_one() {
+    let with = |image: &str| pod(json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": image}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    assert_eq!(
+        stopped(&next(&with("mac:2"), &facts, ROOM, at(NOW))),
+        [""; 0],
+        "of what it runs nothing is known"
+    );
+    facts.container_mut("a").image = Some("mac:1".to_owned());
+    assert_eq!(stopped(&next(&with("mac:1"), &facts, ROOM, at(NOW))), [""; 0]);
+    let plan = next(&with("mac:2"), &facts, ROOM, at(NOW));
+    let [Action::Stop(stop)] = plan.actions.as_slice() else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(stop.message(), "Container a definition changed, will be restarted");
+    assert_eq!(stop.grace, Duration::from_secs(30));
+    let known = facts.container_mut("a");
+    known.told_to_stop(stop.deadline);
+    known.replaced = true;
+    known.exited(Exit::with_code(0, at(NOW + 1)));
+    assert_eq!(outcome(&with("mac:2"), &facts), None, "its end was none of its own");
+    assert_eq!(next(&with("mac:2"), &facts, ROOM, at(NOW + 1)).actions, [start("a", 1)]);
+    facts.container_mut("a").begun(at(NOW + 1));
+    facts.container_mut("a").exited(Exit::with_code(0, at(NOW + 2)));
+    assert_eq!(outcome(&with("mac:2"), &facts), Some(Outcome::Succeeded));
+}
+
+/// A typo in the name of an image, put right: nobody waits for the next try of a pull that was never meant.
+#[test]
+fn a_container_that_is_stuck_with_another_image_is_started_at_once() {
+    let with = |image: &str| pod(json!({"containers": [{"name": "a", "image": image}]}));
+    let mut facts = facts();
+    let known = facts.container_mut("a");
+    known.begun(at(NOW));
+    known.image = Some("mac:typo".to_owned());
+    known.stuck(reasons::ERR_PULL, "no such image", at(NOW + 100));
+    assert_eq!(next(&with("mac:typo"), &facts, ROOM, at(NOW)).wake, Some(at(NOW + 100)));
+    assert_eq!(next(&with("mac:1"), &facts, ROOM, at(NOW)).actions, [start("a", 0)]);
+}
+
+#[test]
+fn a_deadline_that_is_changed_counts_from_the_start_of_the_pod() {
+    let with = |seconds: i64| pod(json!({"activeDeadlineSeconds": seconds, "containers": [{"name": "a"}]}));
+    let mut facts = facts();
+    running(&mut facts, "a");
+    let plan = next(&with(100), &facts, ROOM, at(NOW + 50));
+    assert_eq!((plan.ending, plan.wake), (None, Some(at(NOW + 100))));
+    let plan = next(&with(20), &facts, ROOM, at(NOW + 50));
+    assert_eq!(plan.ending.map(|ending| ending.why), Some(Why::DeadlineExceeded));
+}

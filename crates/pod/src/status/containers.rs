@@ -55,7 +55,7 @@ fn one(
     let resources = container.resources.clone();
     ContainerStatus {
         name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
+        image: known.image.clone().or(container.image.clone()).unwrap_or_default(),
         image_id: known.image_id.clone().unwrap_or_default(),
         container_id: id.filter(|id| !id.is_empty()),
         ready,
@@ -78,6 +78,9 @@ fn state(
     now: Timestamp,
 ) -> ContainerState {
     let known = facts.container(&container.name);
+    if let (State::Starting { .. }, Some(before)) = (&known.state, &known.before) {
+        return stuck_state(pod, container, before);
+    }
     match &known.state {
         State::Running { since, .. } => ContainerState {
             running: Some(ContainerStateRunning {
@@ -88,7 +91,7 @@ fn state(
         State::Exited(exit) => {
             let again = facts.ending.is_none() && spec::restarts(pod, kind, container, exit.code);
             match known.crash.after_exit(exit.finished, now) {
-                Some(_) if again => {
+                Some(_) if again && !known.replaced => {
                     let pod = spec::described(pod);
                     let message = backoff::crash_message(known.crash.wait(), &container.name, &pod);
                     waiting(reasons::CRASH_LOOP, Some(message))
@@ -194,13 +197,16 @@ pub(super) fn keep_resources(
 pub(super) fn settle(pod: &Pod, facts: &PodFacts, inits: &mut [ContainerStatus], mains: &mut [ContainerStatus]) {
     let known = |name: &str| facts.container(name);
     let begun = mains.iter().any(|status| known(&status.name).was_begun());
+    let ending = facts.ending.as_ref().map(|ending| ending.since);
+    let in_time = |exit: &Exit| ending.is_none_or(|since| exit.finished <= since);
     let last_passed = spec::containers(pod)
         .rfind(|(kind, _)| *kind != Kind::Main)
         .is_none_or(|(kind, last)| {
             let known = known(&last.name);
             match kind {
                 Kind::Sidecar => is_started(last, known),
-                _ => matches!(&known.state, State::Exited(exit) if exit.code == 0),
+                // One that was told to end has not made way for what comes after it, however well it took that.
+                _ => matches!(&known.state, State::Exited(exit) if exit.code == 0 && in_time(exit)),
             }
         });
     let initialized = begun || last_passed;

@@ -30,7 +30,7 @@ fn verdict(why: &Why) -> Option<(&'static str, String)> {
             "DeadlineExceeded",
             "Pod was active on the node longer than the specified deadline".to_owned(),
         )),
-        Why::Evicted { message } => Some(("Evicted", message.clone())),
+        Why::Evicted { message } | Why::Exceeded { message } => Some(("Evicted", message.clone())),
         Why::NodeShutdown => Some((
             "Terminated",
             "Pod was terminated in response to imminent node shutdown.".to_owned(),
@@ -48,7 +48,7 @@ pub fn status(pod: &Pod, facts: &PodFacts, now: Timestamp) -> PodStatus {
     if over {
         containers::settle(pod, facts, &mut inits, &mut mains);
     }
-    let phase = phase::published(pod, facts, phase::of_statuses(pod, &inits, &mains, over), &old);
+    let phase = phase::published(pod, facts, phase::of_statuses(pod, facts, &inits, &mains, over), &old);
     let verdict = facts.ending.as_ref().and_then(|ending| verdict(&ending.why));
     // Once over, the words stay with the phase they were published with.
     let (reason, message) = match verdict.filter(|_| phase == Phase::Failed) {

@@ -63,13 +63,20 @@ fn part(status: &ContainerStatus) -> Part {
 }
 
 /// The phase that these statuses amount to. `over` says that nothing will be started again, whatever the policies say.
-pub(super) fn of_statuses(pod: &Pod, inits: &[ContainerStatus], mains: &[ContainerStatus], over: bool) -> Phase {
+pub(super) fn of_statuses(
+    pod: &Pod,
+    facts: &PodFacts,
+    inits: &[ContainerStatus],
+    mains: &[ContainerStatus],
+    over: bool,
+) -> Phase {
     let find = |name: &str| inits.iter().chain(mains).find(|status| status.name == name);
     let (mut waiting, mut running, mut stopped, mut failed, mut restarting) = (0, 0, 0, 0, 0);
     let (mut init_pending, mut sidecar_pending) = (false, false);
     for (kind, container) in spec::containers(pod) {
         let part = find(&container.name).map_or(Part::Waiting, part);
-        let again = |code| !over && spec::restarts(pod, kind, container, code);
+        let replaced = facts.container(&container.name).replaced;
+        let again = |code| !over && (replaced || spec::restarts(pod, kind, container, code));
         match (kind, part) {
             // A sidecar that ended will be started again while it is needed, and says nothing.
             (Kind::Init, Part::Stopped(0)) | (Kind::Sidecar, Part::Stopped(_)) => {}

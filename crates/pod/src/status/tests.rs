@@ -28,6 +28,38 @@ fn exited(facts: &mut PodFacts, name: &str, code: i32) {
     facts.container_mut(name).exited(Exit::with_code(code, at(NOW + 1)));
 }
 
+/// Each try of a container that could not start was told as `ContainerCreating` for a moment, two writes every few seconds.
+#[test]
+fn why_a_container_did_not_start_is_told_until_another_try_has_come_further() {
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut facts = facts();
+    facts.container_mut("a").begun(at(NOW));
+    assert_eq!(waiting(&status(&pod, &facts, at(NOW)), "a").0, reasons::CREATING);
+    facts.container_mut("a").stuck(reasons::CONFIG, "no map", at(NOW + 5));
+    facts.container_mut("a").begun(at(NOW + 5));
+    let told = status(&pod, &facts, at(NOW + 5));
+    assert_eq!(waiting(&told, "a"), (reasons::CONFIG, "no map"));
+    facts.container_mut("a").before = None;
+    assert_eq!(waiting(&status(&pod, &facts, at(NOW + 6)), "a").0, reasons::CREATING);
+}
+
+/// It ended well when it was told to, and what comes after it was said to be lost although it never had its turn.
+#[test]
+fn what_comes_after_an_init_container_that_was_told_to_end_never_had_its_turn() {
+    let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
+    let mut facts = facts();
+    running(&mut facts, "i");
+    facts.ending = Some(Ending::new(
+        crate::facts::Why::Deleted,
+        Duration::from_secs(30),
+        at(NOW),
+    ));
+    facts.container_mut("i").exited(Exit::with_code(0, at(NOW + 1)));
+    let told = status(&pod, &facts, at(NOW + 1));
+    assert_eq!(phase(&told), "Failed");
+    assert_eq!(waiting(&told, "a").0, reasons::INITIALIZING);
+}
+
 fn phase(status: &PodStatus) -> &str {
     status.phase.as_deref().unwrap_or_default()
 }
@@ -249,11 +281,17 @@ fn a_failed_pull_is_told_as_what_happened_and_then_as_what_is_waited_for() {
     assert_eq!(told(&facts), ("ImagePullBackOff".to_owned(), back_off.clone()));
     assert_eq!(told(&facts), ("ImagePullBackOff".to_owned(), back_off));
     facts.container_mut("a").begun(at(NOW + 10));
-    assert_eq!(told(&facts).0, reasons::CREATING);
+    // Until the next try has come further, it is told why the one before did not.
+    assert_eq!(told(&facts).0, "ImagePullBackOff");
     facts
         .container_mut("a")
         .stuck(reasons::ERR_PULL, "denied", at(NOW + 30));
-    assert_eq!(told(&facts).0, "ErrImagePull");
+    assert_eq!(told(&facts).0, "ImagePullBackOff", "the same once more is no news");
+    facts.container_mut("a").begun(at(NOW + 30));
+    facts
+        .container_mut("a")
+        .stuck(reasons::ERR_PULL, "not found", at(NOW + 70));
+    assert_eq!(told(&facts), ("ErrImagePull".to_owned(), "not found".to_owned()));
 }
 
 #[test]
@@ -353,6 +391,26 @@ fn a_pod_is_failed_only_when_nothing_of_it_runs_any_more() {
     let second = status(&pod, &facts, at(NOW + 1));
     assert_eq!((phase(&second), second.reason.as_deref()), ("Failed", Some("Evicted")));
     assert!(second.message.unwrap().starts_with("The node was low on resource"));
+}
+
+/// A Job that forgives disruptions would have run a Pod that fills its volume again and again.
+#[test]
+fn a_pod_that_used_more_than_it_may_is_evicted_and_was_not_disrupted() {
+    let (pod, mut facts) = (one(), facts());
+    running(&mut facts, "a");
+    let why = Why::Exceeded {
+        message: "Usage of EmptyDir volume \"work\" exceeds the limit \"1Mi\". ".to_owned(),
+    };
+    facts.ending = Some(Ending::new(why, Duration::from_secs(1), at(NOW)));
+    facts.container_mut("a").exited(Exit::with_code(0, at(NOW + 1)));
+    let told = status(&pod, &facts, at(NOW + 1));
+    assert_eq!((phase(&told), told.reason.as_deref()), ("Failed", Some("Evicted")));
+    let disrupted = told
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "DisruptionTarget");
+    assert!(!disrupted, "{:?}", told.conditions);
 }
 
 #[test]

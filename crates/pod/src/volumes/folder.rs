@@ -10,14 +10,12 @@
 //! A process that dies at any point leaves the old set or the new one in place; what else it left is removed by the next write.
 
 use super::{File, Tree};
-use crate::facts::Ending;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
@@ -204,10 +202,4 @@ pub fn usage(folder: &Path) -> u64 {
         Err(_) => 0,
     });
     sizes.sum()
-}
-
-/// The end of a Pod whose emptyDir holds more than it may.
-pub fn over_limit(volume: &str, used: u64, limit: u64, shown: &str, now: Timestamp) -> Option<Ending> {
-    let message = || format!("Usage of EmptyDir volume \"{volume}\" exceeds the limit \"{shown}\". ");
-    (used > limit).then(|| Ending::evicted(message(), Duration::from_secs(1), now))
 }

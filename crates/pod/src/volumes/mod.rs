@@ -7,16 +7,20 @@
 //! ```
 //!
 //! Secret, ConfigMap, downwardAPI and projected volumes are trees of files that are swapped as a whole when an object changes;
-//! a reader sees the old set or the new one. emptyDir is a folder that everybody may write to. What is required and missing is
+//! a reader sees the old set or the new one. emptyDir is a folder that everybody may write to; hostPath and persistent volumes
+//! that are folders of the host are those folders. What is required and missing is
 //! an [`Error`] with the words of a kubelet; the Pod then waits in `ContainerCreating` and the volume is tried again.
 
 mod folder;
+mod host;
 mod mounts;
 mod render;
 #[cfg(test)]
 mod tests;
 
-pub use folder::{Change, Folder, make_empty_dir, over_limit, private, usage};
+pub use folder::{Change, Folder, make_empty_dir, private, usage};
+pub use host::{HostError, HostFolder};
+pub(crate) use host::{claim_of, unsupported_host_path};
 pub use mounts::{BadMount, Mount, mounts};
 pub use render::{Error, Rendered, render};
 

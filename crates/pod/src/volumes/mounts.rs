@@ -11,10 +11,11 @@ pub struct Mount {
     pub volume: String,
     /// Where in the container.
     pub path: String,
-    /// The volume is files of Kubernetes, made by us. Decided by the spec: what is on the disk of an emptyDir was made by guests.
+    /// The volume is files of Kubernetes, made by us. Decided by the spec: what is on the disk of an emptyDir or of a folder of the host
+    /// was made by guests.
     pub files: bool,
     /// The part of the volume that is shown. Of files it is a copy from the start of the container, which never changes after.
-    /// In an emptyDir it has to be found, and made, inside the guest: on the host, a link that some guest left there would
+    /// In any other folder it has to be found, and made, inside the guest: on the host, a link that some guest left there would
     /// lead anywhere.
     pub sub_path: Option<String>,
     /// The container may not write.
@@ -39,6 +40,13 @@ pub enum BadMount {
     /// The path has variables that are not set.
     #[error("missing value for {0:?}: every $(NAME) of a subPathExpr must be set in the environment of the container")]
     Unset(String),
+}
+
+fn is_files(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
 }
 
 /// The volumes of a container. Files of Kubernetes are read-only whatever the mount says.
@@ -75,9 +83,9 @@ pub fn mounts(pod: &Pod, container: &Container, env: &Environment) -> Result<Vec
         Ok(Mount {
             volume: mount.name.clone(),
             path: mount.mount_path.clone(),
-            files: volume.empty_dir.is_none(),
+            files: is_files(volume),
             sub_path,
-            read_only: mount.read_only == Some(true) || volume.empty_dir.is_none(),
+            read_only: mount.read_only == Some(true) || is_files(volume),
         })
     });
     mounts.collect()

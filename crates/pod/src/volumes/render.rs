@@ -1,5 +1,6 @@
 //! From a volume's spec and the objects it names to files.
 
+use super::host::{self, HostFolder};
 use super::{File, Tree};
 use crate::env::{self, field, resource};
 use crate::objects::{Context, Objects, TokenKey};
@@ -36,8 +37,24 @@ pub enum Error {
     /// A field cannot be told.
     #[error(transparent)]
     Field(#[from] env::Error),
+    /// A hostPath that is no folder.
+    #[error("{0}")]
+    HostPath(&'static str),
+    /// A claim is missing.
+    #[error("persistentvolumeclaim \"{0}\" not found")]
+    NoClaim(String),
+    /// A claim leads to nothing that a VM can have.
+    #[error("persistentvolumeclaim \"{claim}\" {why}")]
+    Claim {
+        /// Which.
+        claim: String,
+        /// Why not.
+        why: String,
+    },
     /// Not a volume that a VM can have.
-    #[error("a VM cannot have this kind of volume; use secret, configMap, downwardAPI, projected or emptyDir")]
+    #[error(
+        "a VM cannot have this kind of volume; use secret, configMap, downwardAPI, projected, emptyDir, hostPath or a claim"
+    )]
     Unsupported,
 }
 
@@ -51,6 +68,8 @@ pub enum Rendered {
         /// What it may grow to, in bytes.
         limit: Option<u64>,
     },
+    /// A folder of the host as it is.
+    Host(HostFolder),
 }
 
 /// Permissions of files that nobody has asked about.
@@ -72,6 +91,21 @@ pub fn render(context: &Context<'_>, volume: &Volume, objects: &Objects) -> Resu
         return Ok(Rendered::Empty {
             limit: limit.map(|limit| u64::try_from(limit.value()).unwrap_or(0)),
         });
+    } else if let Some(source) = &volume.host_path {
+        return host::host_path(source, false).map(Rendered::Host);
+    } else if let Some((name, read_only)) = host::claim_of(context.pod, volume) {
+        let node = context.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let known = objects.claims.get(&name);
+        let folder = host::claimed(
+            context.pod,
+            volume,
+            &name,
+            read_only,
+            known,
+            node.unwrap_or_default(),
+            &objects.node_labels,
+        );
+        return folder.map(Rendered::Host);
     } else if let Some(source) = &volume.config_map {
         maker.config_map(
             &source.name,

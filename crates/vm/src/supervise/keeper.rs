@@ -2,15 +2,17 @@
 
 use super::files::{self, Finished, Started};
 use super::{Answer, GO, Order};
+use crate::log;
 use crate::process::Process;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,8 +20,11 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Whoever only looks holds the lock for a moment, so it is tried more than once.
 const TRIES: u32 = 200;
 const BETWEEN: Duration = Duration::from_millis(10);
-/// How long the end of a process is tried to be written, once a second, on a disk that is full.
-const WRITES: u32 = 120;
+/// How often the end of a process is tried to be written, on a disk that is full.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// How long the rest of what a process said may take to be written down.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+const PIECE: usize = 64 * 1024;
 
 /// Runs one process to its end. The order comes by standard input.
 pub fn main() -> ExitCode {
@@ -31,7 +36,10 @@ pub fn main() -> ExitCode {
         // Half an order means that the agent died while it wrote.
         let order: Order = serde_json::from_str(&line)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(keep(&order))
+        let kept = runtime.block_on(keep(&order));
+        // Somebody may hold the line of a process that has ended; nobody waits for that.
+        runtime.shutdown_background();
+        kept
     };
     run().unwrap_or(ExitCode::FAILURE)
 }
@@ -55,10 +63,10 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
         // Nobody wants it any more.
         return Ok(ExitCode::FAILURE);
     }
-    let mut child = match begin(order, &lock) {
-        Ok((child, started)) => {
+    let (mut child, scribe) = match begin(order, &lock) {
+        Ok((child, started, scribe)) => {
             answer(&Answer::Started(started));
-            child
+            (child, scribe)
         }
         Err(error) => {
             answer(&Answer::Failed(error.to_string()));
@@ -78,16 +86,21 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
             _ = interrupt.recv() => process.iter().for_each(|process| process.signal(rustix::process::Signal::INT)),
         }
     };
+    if let Some(scribe) = scribe {
+        // Its last words are in the log before its end is known; somebody else may hold the line, and is not waited for.
+        let _ = tokio::time::timeout(LAST_WORDS, tokio::task::spawn_blocking(|| scribe.join())).await;
+    }
     let finished = Finished {
         code: status.code(),
         signal: status.signal(),
         at: Timestamp::now(),
     };
-    for _ in 0..WRITES {
-        if files::write(&order.dir, files::EXIT, &finished).is_ok() {
+    // For as long as anybody may want to know. A folder that is gone means that nobody does.
+    while let Err(error) = files::write(&order.dir, files::EXIT, &finished) {
+        if error.kind() == io::ErrorKind::NotFound {
             break;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(WRITE_AGAIN).await;
     }
     drop(lock);
     Ok(ExitCode::SUCCESS)
@@ -124,22 +137,30 @@ async fn claim(order: &Order) -> io::Result<Option<File>> {
 }
 
 /// Starts the process.
-fn begin(order: &Order, lock: &File) -> io::Result<(Child, Started)> {
+fn begin(order: &Order, lock: &File) -> io::Result<(Child, Started, Option<JoinHandle<()>>)> {
     for name in [files::STARTED, files::EXIT] {
         match std::fs::remove_file(order.dir.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    let log = open(&order.log)?;
-    let log_offset = log.metadata()?.len();
-    let child = Command::new(&order.program)
+    let log_offset = log::length(&order.log)?;
+    let (output, errors, scribe): (Stdio, Stdio, _) = if let Some(rotation) = order.rotation {
+        let log = log::Writer::open(&order.log, rotation)?;
+        let (reader, writer) = io::pipe()?;
+        let scribe = std::thread::spawn(move || write_down(reader, log));
+        (writer.try_clone()?.into(), writer.into(), Some(scribe))
+    } else {
+        let log = open(&order.log)?;
+        (log.try_clone()?.into(), log.into(), None)
+    };
+    let mut child = Command::new(&order.program)
         .args(&order.words)
         .envs(&order.environment)
         // Nobody reads it; it is there to hold the lock as long as the process lives.
         .stdin(lock.try_clone()?)
-        .stdout(log.try_clone()?)
-        .stderr(log)
+        .stdout(output)
+        .stderr(errors)
         .spawn()
         .map_err(|error| io::Error::other(format!("cannot start {}: {error}", order.program.display())))?;
     let pid = child.id().unwrap_or_default();
@@ -153,8 +174,28 @@ fn begin(order: &Order, lock: &File) -> io::Result<(Child, Started)> {
         at: Timestamp::now(),
         log_offset,
     };
-    files::write(&order.dir, files::STARTED, &started)?;
-    Ok((child, started))
+    if let Err(error) = files::write(&order.dir, files::STARTED, &started) {
+        // It is told that this one did not start, and so it must not run.
+        let _ = child.start_kill();
+        return Err(error);
+    }
+    Ok((child, started, scribe))
+}
+
+/// Writes down what a process says, to its last word. What a full disk does not take is lost: a process that waits for it would be
+/// worse.
+fn write_down(mut from: io::PipeReader, mut log: log::Writer) {
+    let mut piece = vec![0; PIECE];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return,
+            Ok(count) => {
+                let _ = log.write_all(piece.get(..count).unwrap_or_default());
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// One line. An agent that is gone reads nothing, and the process runs all the same.

@@ -30,6 +30,7 @@ pub(super) fn exec(host: &Host, name: &VmName, request: ExecRequest) -> Exec {
             let _ = to.shutdown().await;
         };
         tokio::join!(write(&mut output, &reply.stdout), write(&mut errors, &reply.stderr));
+        tokio::time::sleep(reply.lasts).await;
         finish(&host, &vm, &reply).await
     };
     let terminal = request.terminal.map(|size| tokio::sync::watch::channel(size).0);
@@ -74,6 +75,7 @@ pub(super) fn spawn(host: &Host, name: &VmName, id: &str, command: &GuestCommand
             if let Ok(mut log) = log {
                 let _ = log.write_all(&reply.stdout).and_then(|()| log.write_all(&reply.stderr));
             }
+            tokio::time::sleep(reply.lasts).await;
             if !reply.hangs {
                 host.end_step(
                     &vm,

@@ -37,6 +37,8 @@ pub struct Reply {
     pub shuts_down: bool,
     /// It does not end before the VM does.
     pub hangs: bool,
+    /// How long it runs before it ends.
+    pub lasts: Duration,
 }
 
 /// Decides for a host. Called often; must not block.

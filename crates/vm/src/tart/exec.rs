@@ -119,6 +119,7 @@ impl Tart {
             words,
             environment: BTreeMap::from([("TART_HOME".to_owned(), home)]),
             log: std::path::absolute(&command.log).map_err(Error::file(&command.log))?,
+            rotation: command.rotation,
         };
         // Where its last words are looked for after an accident.
         let note = order.dir.join("log");
@@ -139,7 +140,11 @@ impl Tart {
             }),
             Seen::Ended(started, Some(finished)) => {
                 let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-                let output = tail(&PathBuf::from(log), started.log_offset);
+                let log = PathBuf::from(log);
+                let parts = crate::log::parts(&log).unwrap_or_default();
+                // What it said last is in the file that was written last.
+                let begins = parts.last().map_or(0, |part| part.begins);
+                let output = tail(&log, started.log_offset.saturating_sub(begins));
                 match finished.code {
                     Some(code) if !words::is_lost_line(Some(code), &output) => Some(Step::Ended {
                         code,

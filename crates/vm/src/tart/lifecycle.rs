@@ -133,6 +133,7 @@ impl Tart {
             words: arguments,
             environment,
             log: self.log(name),
+            rotation: None,
         };
         match supervise::launch(&self.options.supervisor, &order).await {
             Ok(started) => Ok(started.process),

@@ -206,6 +206,7 @@ async fn a_program_left_in_the_guest_has_a_true_end_for_another_agent(world: Box
     let command = |line: &[&str]| GuestCommand {
         words: words(line).words,
         log: world.scratch("log"),
+        rotation: None,
     };
     let first = world.agent();
     first
@@ -241,6 +242,7 @@ async fn a_program_that_the_vm_took_down_is_lost(world: Box<dyn World>) {
     let command = GuestCommand {
         words: words(&["sleep", "100000"]).words,
         log: world.scratch("log"),
+        rotation: None,
     };
     agent.spawn(&name, "main", &command).await.unwrap();
     assert!(matches!(
@@ -342,14 +344,16 @@ async fn a_base_is_made_once_however_many_ask(world: Box<dyn World>) {
     let (goldens, image) = (Goldens::new(agent.clone()), image());
     let ask = || goldens.ensure(&image, PullPolicy::IfNotPresent, Pull::default());
     let (one, two, three) = tokio::join!(ask(), ask(), ask());
-    let golden = one.unwrap();
-    assert_eq!([two.unwrap(), three.unwrap()], [golden.clone(), golden.clone()]);
+    let (golden, two, three) = (one.unwrap(), two.unwrap(), three.unwrap());
+    assert_eq!((&two.vm, &three.vm), (&golden.vm, &golden.vm));
+    let made = [&golden, &two, &three].iter().filter(|golden| golden.fresh).count();
+    assert_eq!(made, 1, "the others find it made");
     let vms = agent.list().await.unwrap().vms;
     assert_eq!(vms.len(), 1);
     assert_eq!(vms[0].owner, Owner::Ours(golden.vm.clone()));
     // Behind the tag is another image now; only who asks the registry notices.
     world.publish(&image, "two");
-    assert_eq!(ask().await.unwrap(), golden);
+    assert_eq!(ask().await.unwrap().vm, golden.vm);
     let newer = goldens
         .ensure(&image, PullPolicy::Always, Pull::default())
         .await
@@ -374,7 +378,7 @@ async fn a_base_needs_no_registry_once_it_is_there(world: Box<dyn World>) {
         .ensure(&pinned.to_ref(), PullPolicy::Never, Pull::default())
         .await
         .unwrap();
-    assert_eq!(again, golden);
+    assert_eq!((again.vm, again.fresh), (golden.vm, false));
 }
 
 async fn a_private_registry_takes_credentials_for_one_pull_or_for_all(world: Box<dyn World>) {

@@ -144,6 +144,7 @@ async fn what_happened_before_a_reboot_is_not_made_up(world: TartWorld) {
     let command = GuestCommand {
         words: words(&["sleep", "100000"]).words,
         log: world.scratch("log"),
+        rotation: None,
     };
     world.tart().spawn(&name, "main", &command).await.unwrap();
     kill(supervisor(&process));
@@ -365,6 +366,7 @@ async fn a_guest_without_an_agent_is_told_from_a_program_that_fails(world: TartW
     let command = GuestCommand {
         words: words(&["true"]).words,
         log: world.scratch("log"),
+        rotation: None,
     };
     agent.spawn(&name, "main", &command).await.unwrap();
     until("lost", async || {
@@ -560,6 +562,7 @@ async fn a_supervisor_killed_at_any_moment_never_hides_a_process(world: TartWorl
             words: vec![seconds.clone()],
             environment: std::collections::BTreeMap::new(),
             log: world.scratch("supervised.log"),
+            rotation: None,
         };
         let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
             .args(&world.options.supervisor.words)
@@ -604,6 +607,7 @@ async fn a_start_that_was_dropped_does_not_come_late(world: TartWorld) {
         words: vec!["run".into(), name.to_string()],
         environment: std::collections::BTreeMap::new(),
         log: agent.log(&name),
+        rotation: None,
     };
     let launch = || {
         let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)

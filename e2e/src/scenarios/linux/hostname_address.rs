@@ -12,14 +12,15 @@ use tokio::net::TcpListener;
 
 use super::paper_node;
 use crate::TestCluster;
+use crate::scenarios::pods::mac::{IMAGE, Mac};
 use crate::scenarios::{Play, Scenario, Stage};
 use crate::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "hostname-address",
     from: "S4",
-    what_happened: "the API server dialled cache nodes by their host names, which no resolver knows",
-    must_hold: "nodes publish an InternalIP, and the API server dials that before it tries a name",
+    what_happened: "the API server dialled nodes by their host names, which no resolver knows",
+    must_hold: "nodes publish an InternalIP, the API server dials that before it tries a name, and kubectl reaches into them",
     play: Play::Cluster(run),
 };
 
@@ -52,9 +53,43 @@ fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
                 .context("nobody dialled")??
         );
         stage.holds("the API server dials the InternalIP, although there is a name as well");
-        Ok(())
+        on_a_mac(stage).await
     }
     .boxed()
+}
+
+/// The same with the agent of Macs, from its registration to what kubectl shows.
+async fn on_a_mac(stage: &mut Stage<'_, TestCluster>) -> Result<()> {
+    let mac = Mac::new(&stage.world, "127.77.20.5").await?;
+    stage
+        .narrator
+        .step("a Mac whose name no resolver knows; our agent makes it a Node and runs a Pod");
+    let resolved = tokio::net::lookup_host((mac.node.as_str(), 10250)).await;
+    ensure!(
+        resolved.is_err(),
+        "the staged fault does not bite: {} has an address",
+        mac.node
+    );
+    let _agent = mac.start()?;
+    mac.approve_serving().await?;
+    mac.run("job", IMAGE, Some("echo hello from a Mac; sleep 100000"))
+        .await?;
+    mac.until_running("job").await?;
+    wait::until("the log of the Pod", PATIENCE, || async {
+        let said = mac.kubectl(&["logs", "job"]).await?;
+        Ok(if said == "hello from a Mac\n" {
+            Look::Done(())
+        } else {
+            Look::NotYet(said)
+        })
+    })
+    .await?;
+    let said = mac.kubectl(&["exec", "job", "--", "echo", "hello", "inside"]).await?;
+    ensure!(said == "hello inside\n", "kubectl exec said {said:?}");
+    stage
+        .narrator
+        .holds("kubectl logs and kubectl exec reach into its VM, by its InternalIP");
+    Ok(())
 }
 
 /// Asks for the log of a Pod on a Node with these addresses; what was said instead, if there is none.

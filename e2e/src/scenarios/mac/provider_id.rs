@@ -4,6 +4,8 @@
 //! providerID of its machine". Without the look at whose Node it is, the agent joined as the other machine, and the story ended with
 //! "waited 90s for the agent to say that the Node is another machine's".
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -38,6 +40,8 @@ for word in "$@"; do
 done
 exec /usr/local/libexec/tart-kubelet "$@"
 "#;
+/// A `tart` that has nothing to list.
+const TART: &str = "#!/bin/bash\n[ \"$1\" = list ] && echo '[]'\nexit 0\n";
 const FOREIGN: &str = "scw-applesilicon://fr-par-3/00000000-0000-4000-8000-000000000000";
 
 fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
@@ -51,10 +55,14 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
         let yard = fleet.yard("provider-id", 1).await?;
         let mini = mini_of(&yard).await?;
         let beside = mini.mac().await?.root().join(BESIDE);
-        if let Some(folder) = beside.parent() {
+        // A host without it is not ready, and says so.
+        let tart = mini.mac().await?.root().join("usr/local/bin/tart");
+        for folder in [beside.parent(), tart.parent()].into_iter().flatten() {
             std::fs::create_dir_all(folder)?;
         }
         std::fs::copy(agent()?, &beside)?;
+        std::fs::write(&tart, TART)?;
+        std::fs::set_permissions(&tart, std::fs::Permissions::from_mode(0o755))?;
         set_up(&yard, json!({})).await?;
         let has_one = |mac: &ScalewayAppleSiliconMachine| mac.spec.provider_id.is_some();
         let mac = yard.mac_until("the machine to have a providerID", has_one).await?;

@@ -23,6 +23,9 @@ pub(super) const WRITABLE: &[&str] = &[
     "usr/local",
 ];
 
+/// Where the programs of Linux that go by several names are told apart.
+pub(super) const ALTERNATIVES: &str = ".sim/linux/etc/alternatives";
+
 pub(super) const UID: u32 = 501;
 pub(super) const STAFF: u32 = 20;
 pub(super) const ADMIN: u32 = 80;
@@ -83,9 +86,6 @@ pub(super) fn install(root: &Path, fresh: &Fresh<'_>, owners: Owners) -> Result<
     ] {
         link(target, &root.join("dev").join(name))?;
     }
-    for name in INSTALLED {
-        link(TOOL, &root.join(".sim/bin").join(name))?;
-    }
     for name in ["sim-mac", "zsh"] {
         write(root, &format!(".sim/{name}"), 0o755, "")?;
     }
@@ -108,6 +108,22 @@ pub(super) fn install(root: &Path, fresh: &Fresh<'_>, owners: Owners) -> Result<
     write(root, &scw, 0o600, &keys)?;
     owners.give(&root.join(&scw), UID, STAFF)?;
     homebrew(root, owners)
+}
+
+/// What the emulator keeps on the disk of every Mac, also of one that an earlier emulator installed: the tools that people install, the
+/// places of what a boot mounts, and which addresses guests have.
+pub(super) fn complete(root: &Path, guests: &str) -> Result<(), MacError> {
+    for folder in ["dev/pts", ALTERNATIVES] {
+        make_folder(&root.join(folder), 0o755)?;
+    }
+    let links = INSTALLED.iter().map(|name| (format!(".sim/bin/{name}"), TOOL));
+    for (place, target) in links.chain([("dev/ptmx".to_owned(), "pts/ptmx")]) {
+        let place = root.join(place);
+        if !place.is_symlink() {
+            link(target, &place)?;
+        }
+    }
+    write(root, ".sim/guests", 0o644, &format!("{guests}\n"))
 }
 
 /// Homebrew is there from the start, though a fresh mini has none: nobody here can download it. [guess: facts 9]

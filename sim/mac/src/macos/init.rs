@@ -14,7 +14,7 @@ use super::frame;
 use super::orders::{Ending, Layout, Notice, Order, RunAs, Start};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use std::ffi::CString;
 use std::io;
@@ -116,9 +116,29 @@ fn arrange(layout: &Layout) -> Result<(), String> {
     }
     let proc = root.join("proc");
     mount("proc", &proc, "proc", MountFlags::NOSUID, None).map_err(|error| what("mount", &proc, error))?;
+    // Without terminals of its own a Mac is a Mac all the same.
+    let _ = mount(
+        "devpts",
+        root.join("dev/pts"),
+        "devpts",
+        MountFlags::NOSUID | MountFlags::NOEXEC,
+        Some(c"newinstance,ptmxmode=0666,mode=0620"),
+    );
     lock_down(root).map_err(|error| what("protect", root, error))?;
-    rustix::process::chroot(root).map_err(|error| what("enter", root, error))?;
-    rustix::process::chdir("/").map_err(|error| what("enter", root, error))
+    enter(root).map_err(|error| what("enter", root, error))
+}
+
+/// Makes a folder the root of everything, and forgets the old one. With chroot the kernel would let nobody inside make a namespace of
+/// users, in which the guests of an emulated `tart` live.
+fn enter(root: &Path) -> Result<(), Errno> {
+    rustix::process::chdir(root)?;
+    match rustix::process::pivot_root(".", ".") {
+        Ok(()) => unmount(".", UnmountFlags::DETACH)?,
+        // A system that still runs from its first memory disk cannot.
+        Err(Errno::INVAL) => rustix::process::chroot(".")?,
+        Err(error) => return Err(error),
+    }
+    rustix::process::chdir("/")
 }
 
 /// Makes a bind mount read-only. Flags of what is below must be repeated: without root the kernel lets nobody drop them.

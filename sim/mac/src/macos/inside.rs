@@ -2,41 +2,47 @@
 //!
 //! A tool that works on files (codesign, defaults, plutil) does its work itself, with the rights of whoever called it and on the
 //! disk of the Mac, and tells the emulator afterwards. A tool that asks the system (launchctl, sudo, pfctl) is a telephone: it
-//! says how it was called, and prints what the emulator answers.
+//! says how it was called, and prints what the emulator answers. `tart` is an emulator of its own, `sim/tart`.
 
 use super::call::{Answer, Call, More};
 use super::{frame, init, local, system};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const SOCKET: &str = "/.sim/socket";
 /// Says who a process is where the kernel knows one user only.
 pub(super) const UID_VARIABLE: &str = "SIM_MAC_UID";
 /// Tools that are not in the system folders: what people install.
-pub(super) const INSTALLED: &[&str] = &["brew", "tailscale", "tailscaled"];
+pub(super) const INSTALLED: &[&str] = &["brew", TART, "tailscale", "tailscaled"];
+/// The one that is an emulator of its own.
+const TART: &str = "tart";
 /// `EX_OSERR`: the emulator is gone, which no Mac can say.
 const NOBODY_THERE: u8 = 71;
 
 /// Plays the part this program was started for inside a Mac; none if it was started as itself.
 pub fn inside() -> Option<ExitCode> {
     let mut args = std::env::args_os();
-    let name = args.next()?;
-    let name = Path::new(&name).file_name()?.to_str()?.to_owned();
+    let program = PathBuf::from(args.next()?);
+    let name = program.file_name()?.to_str()?.to_owned();
     if name == "launchd" {
         return Some(init::run());
+    }
+    let mut args: Vec<OsString> = args.collect();
+    if INSTALLED.contains(&name.as_str()) && args.first().is_some_and(|first| Path::new(first).is_absolute()) {
+        // Started by the first line of a script, whose path comes first.
+        args.remove(0);
+    }
+    if russet_sim_tart::poses(&program, args.first()) {
+        return Some(russet_sim_tart::main(args.into_iter()));
     }
     if !(is_tool(&name) && Path::new(SOCKET).exists()) {
         return None;
     }
-    let mut args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
-    if INSTALLED.contains(&name.as_str()) && args.first().is_some_and(|first| first.starts_with('/')) {
-        // Started by the first line of a script, whose path comes first.
-        args.remove(0);
-    }
+    let args = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let desk = Desk { name, args };
     Some(local::run(&desk).unwrap_or_else(|| {
         let input = desk.input();

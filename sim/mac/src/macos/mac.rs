@@ -15,7 +15,7 @@ use super::system::System;
 use super::tree::Tree;
 use russet_sim_scaleway::Host;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -126,6 +126,7 @@ impl Inner {
             }
             std::fs::rename(&half, &root).map_err(MacError::io("rename", &half))?;
         }
+        image::complete(&root, &guests(kit.tailnet, host.address))?;
         let tree = Tree::open(&root, &kit.dir.join("system"), kit.as_root).map_err(MacError::io("open", &root))?;
         Ok(Self {
             state: Mutex::new(State::new(host.password.clone(), &host.name, kit.quirks.clone())),
@@ -377,9 +378,41 @@ fn spawn(on: &On, task: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
+/// The beginning of the addresses that guests of a Mac have. All of them are on one loopback, and no two Macs may share one: not of one
+/// emulator, whose Macs differ in their own addresses, nor of two, which differ in their tailnets.
+fn guests([_, tailnet]: [u8; 2], address: IpAddr) -> String {
+    let [three, four] = match address {
+        IpAddr::V4(address) => {
+            let [_, _, three, four] = address.octets();
+            [three, four]
+        }
+        IpAddr::V6(_) => [0, 1],
+    };
+    format!("127.{}.{four}", 128 + (tailnet % 16) * 8 + three % 8)
+}
+
 /// Where the files of an installation are.
 pub(super) fn root_of(dir: &Path, host: &Host) -> PathBuf {
     dir.join("macs")
         .join(host.server_id.to_string())
         .join(format!("generation-{}", host.generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn guests_of_two_macs_have_no_address_in_common() {
+        let mut seen = BTreeSet::new();
+        for tailnet in 100..116 {
+            for number in 0..2048_u16 {
+                let [three, four] = number.to_be_bytes();
+                let prefix = guests([127, tailnet], IpAddr::from([127, 77, three, four]));
+                assert!(format!("{prefix}.2").parse::<std::net::Ipv4Addr>().is_ok(), "{prefix}");
+                assert!(seen.insert(prefix));
+            }
+        }
+    }
 }

@@ -283,6 +283,9 @@ impl System {
         if Path::new("/etc/ssl").is_dir() {
             binds.push(fixed("/etc/ssl".into(), "private/etc/ssl"));
         }
+        if Path::new("/etc/alternatives").is_dir() {
+            binds.push(fixed("/etc/alternatives".into(), super::image::ALTERNATIVES));
+        }
         for device in DEVICES {
             binds.push(Bind {
                 from: Path::new("/dev").join(device),

@@ -540,7 +540,7 @@ async fn an_agent_belongs_to_the_screen_session_and_legacy_load_cannot_reach_it(
     .await;
 }
 
-fn encoded(password: &str) -> Vec<u8> {
+pub(crate) fn encoded(password: &str) -> Vec<u8> {
     const KEY: [u8; 11] = [0x7d, 0x89, 0x52, 0x23, 0xd2, 0xbc, 0xdd, 0xea, 0xa3, 0xb9, 0x1f];
     let mut plain = password.as_bytes().to_vec();
     plain.resize((plain.len() / 12 + 1) * 12, 0);

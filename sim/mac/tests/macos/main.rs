@@ -8,6 +8,7 @@
 
 mod faults;
 mod files;
+mod guests;
 mod harness;
 mod launchd;
 mod rootless;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use russet_api::values::CidrBlock;
 
 use super::request::{Request, Unreadable};
 use crate::identity::token;
@@ -57,7 +58,7 @@ pub(super) struct Host {
 pub(super) struct Node {
     pub(super) provider_id: Option<String>,
     pub(super) os: Option<String>,
-    /// Tailnet addresses that it reports and no other Node does.
+    /// Tailnet addresses that it reports, and that are nobody else's: no other Node reports them and no other machine has them.
     pub(super) tailnet: Vec<IpAddr>,
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Known<'a> {
     pub(super) node: Option<&'a Node>,
     /// Domains in which hosts are known.
     pub(super) suffixes: &'a [String],
+    /// What the tailnet gives out.
+    pub(super) tailnet: &'a [CidrBlock],
 }
 
 /// What is done about a request.
@@ -152,13 +155,13 @@ impl Asked {
         })
     }
 
-    /// Whether only a look at all Nodes can tell if an address is this node's own.
-    pub(super) fn wants_tailnet(&self) -> bool {
+    /// Whether only a look at all Nodes and machines can tell if an address is this node's own.
+    pub(super) fn wants_tailnet(&self, tailnet: &[CidrBlock]) -> bool {
         self.signer == Signer::Serving
             && self
                 .request
                 .as_ref()
-                .is_ok_and(|request| request.ips.iter().any(is_tailnet))
+                .is_ok_and(|request| request.ips.iter().any(|ip| is_in(tailnet, *ip)))
     }
 
     /// Decides.
@@ -293,9 +296,19 @@ fn serving_names(request: &Request, host: &Host, known: &Known<'_>) -> Result<()
             "{foreign} may be the private address of machine {}, which is not known yet",
             host.name
         ))),
+        Some(foreign) if is_in(known.tailnet, *foreign) => Err(deny(
+            "ForeignAddress",
+            format!(
+                "{foreign} is an address of the tailnet, and Node {} does not report it or is not the only one to have it",
+                host.name
+            ),
+        )),
         Some(foreign) => Err(deny(
             "ForeignAddress",
-            format!("{foreign} is not an address of machine {}", host.name),
+            format!(
+                "{foreign} is neither an address of machine {} nor one that the tailnet gives out",
+                host.name
+            ),
         )),
         None => Ok(()),
     }
@@ -318,15 +331,9 @@ fn taken(host: &Host, node: &Node) -> Option<String> {
     })
 }
 
-/// Addresses that a tailnet gives out.
-pub(super) fn is_tailnet(ip: &IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            let [a, b, ..] = ip.octets();
-            a == 100 && (64..128).contains(&b)
-        }
-        IpAddr::V6(ip) => ip.segments().starts_with(&[0xfd7a, 0x115c, 0xa1e0]),
-    }
+/// Whether one of these networks has the address.
+pub(super) fn is_in(networks: &[CidrBlock], ip: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(ip))
 }
 
 #[cfg(test)]

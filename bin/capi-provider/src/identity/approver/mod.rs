@@ -26,6 +26,7 @@ use kube::runtime::controller::{Action, Config, Error as RuntimeError};
 use kube::runtime::{Controller, watcher};
 use russet_api::labels::{OS, OS_DARWIN, OS_LINUX};
 use russet_api::machine::AddressType;
+use russet_api::values::CidrBlock;
 use russet_api::{ScalewayAppleSiliconMachine, ScalewayElasticMetalMachine, ScalewayInstanceMachine};
 use russet_controller::runner::policy::{self, Requeue};
 use russet_controller::scope::Scope;
@@ -35,7 +36,7 @@ use tracing::{debug, info, warn};
 use super::Requests;
 use crate::linux::kind::LinuxKind;
 pub(crate) use judge::undecided;
-use judge::{Asked, Host, Known, Node, Sight, Verdict, is_tailnet};
+use judge::{Asked, Host, Known, Node, Sight, Verdict, is_in};
 
 const NAME: &str = "csr-approver";
 /// Requests at once.
@@ -43,11 +44,13 @@ const CONCURRENCY: u16 = 4;
 /// When to look again at a request that cannot be granted yet.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// Which names a host may have beside its own.
+/// Which names and addresses a host may have beside its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// Domains in which a host is known by its own name, such as that of the tailnet.
     pub suffixes: Vec<String>,
+    /// What the tailnet gives out. Which of it a host has, only its own agent can say; outside of it nobody is believed.
+    pub tailnet: Vec<CidrBlock>,
 }
 
 /// A request that could not be judged or decided.
@@ -123,7 +126,10 @@ async fn reconcile(csr: Arc<CertificateSigningRequest>, context: Arc<Context>) -
         None => Vec::new(),
     };
     let node = match hosts.first() {
-        Some(host) => context.node(&host.name, asked.wants_tailnet()).await?,
+        Some(host) => {
+            let wants_tailnet = asked.wants_tailnet(&context.names.tailnet);
+            context.node(&host.name, wants_tailnet).await?
+        }
         None => None,
     };
     let known = Known {
@@ -134,6 +140,7 @@ async fn reconcile(csr: Arc<CertificateSigningRequest>, context: Arc<Context>) -
         },
         node: node.as_ref(),
         suffixes: &context.names.suffixes,
+        tailnet: &context.names.tailnet,
     };
     let (type_, reason, message) = match asked.judge(&known) {
         Verdict::Ignore => return Ok(Action::await_change()),
@@ -181,16 +188,17 @@ impl Context {
         };
         let mut tailnet = Vec::new();
         if wants_tailnet {
-            // Any version will do, so the server answers from memory.
-            let all = nodes.list(&ListParams::default().match_any()).await;
+            // The newest version: one who has just reported an address must not be overlooked.
+            let all = nodes.list(&ListParams::default()).await;
             let all = all.map_err(failed("list Nodes"))?.items;
-            let others: BTreeSet<IpAddr> = all
+            let mut others: BTreeSet<IpAddr> = all
                 .iter()
                 .filter(|node| node.name_any() != name)
                 .flat_map(addresses)
                 .collect();
+            others.extend(self.addresses_of_others(name).await?);
             tailnet = addresses(&live)
-                .filter(|ip| is_tailnet(ip) && !others.contains(ip))
+                .filter(|ip| is_in(&self.names.tailnet, *ip) && !others.contains(ip))
                 .collect();
         }
         Ok(Some(Node {
@@ -198,6 +206,25 @@ impl Context {
             provider_id: live.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
             tailnet,
         }))
+    }
+
+    /// What Scaleway gave to machines of another name. A node that reports such an address lies, whatever the tailnet gives out.
+    async fn addresses_of_others(&self, name: &str) -> Result<Vec<IpAddr>, Failed> {
+        let others = ListParams::default().fields(&format!("metadata.name!={name}"));
+        let mut found = Vec::new();
+        for place in self.scope.places() {
+            let machines: Api<ScalewayAppleSiliconMachine> = place.api(&self.client);
+            let macs = machines.list(&others).await.map_err(failed("list machines"))?;
+            found.extend(macs.items.iter().map(host));
+            let machines: Api<ScalewayInstanceMachine> = place.api(&self.client);
+            let instances = machines.list(&others).await.map_err(failed("list machines"))?;
+            found.extend(instances.items.iter().map(linux_host));
+            let machines: Api<ScalewayElasticMetalMachine> = place.api(&self.client);
+            let metals = machines.list(&others).await.map_err(failed("list machines"))?;
+            found.extend(metals.items.iter().map(linux_host));
+        }
+        let addresses = found.iter().flat_map(|host| &host.addresses);
+        Ok(addresses.filter_map(|address| address.parse().ok()).collect())
     }
 
     /// Writes a decision under the version that was judged, so that nothing can be changed in between.

@@ -25,6 +25,8 @@ pub(super) enum Trouble {
     Vm(#[from] Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error("what the container is started with could not be written: {0}")]
+    Files(#[from] std::io::Error),
 }
 
 /// What a step led to.
@@ -92,7 +94,7 @@ impl Driver {
                 Ok(false) => pause = AGAIN,
                 Err(trouble) => {
                     tracing::warn!(vm = %self.vm, error = %trouble, "a step of a virtual machine failed; it is tried again");
-                    self.held_up(trouble.to_string());
+                    self.held_up(in_full(&trouble));
                     let mut stop = self.stop.clone();
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
@@ -174,8 +176,9 @@ impl Driver {
             .stop(&self.name, Duration::ZERO)
             .await
             .or_else(missing_is_fine)?;
-        self.place = None;
         runtime.delete(&self.name).await?;
+        // Not before: a start that was given up, or whose agent died, may come as late as this.
+        self.place = None;
         if let Err(error) = self.room.clear_secrets() {
             tracing::warn!(vm = %self.vm, %error, "what a container was started with could not be removed");
         }
@@ -229,7 +232,11 @@ impl Driver {
             },
         )?;
         let made = async {
-            self.shop.runtime.clone_vm(&source, &self.name).await?;
+            let mut cloned = self.shop.runtime.clone_vm(&source, &self.name).await;
+            if matches!(cloned, Err(Error::NoSpace(_))) && self.shop.images.make_room(true).await {
+                cloned = self.shop.runtime.clone_vm(&source, &self.name).await;
+            }
+            cloned?;
             self.shop.runtime.configure(&self.name, self.plan.hardware).await
         };
         match made.await {
@@ -274,6 +281,14 @@ impl Driver {
         let at = Timestamp::now();
         self.advance(Stage::Running { process, at })?;
         Ok(Next::Step)
+    }
+}
+
+/// An error with its cause: that a disk is full is what somebody has to know.
+fn in_full(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }
 

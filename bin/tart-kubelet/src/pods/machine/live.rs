@@ -16,9 +16,9 @@ use crate::pods::{folder, guest};
 
 /// The name of the container's own program among those of its VM.
 const MAIN: &str = "main";
-/// How often a guest that boots is asked for its address, and the host for the end of a program.
+/// How often the host is asked for the end of a program.
 const LOOK: Duration = Duration::from_millis(250);
-/// Asking for an address starts a process, so a guest that takes long is asked less often.
+/// Asking for an address starts a process, so a guest that takes long to have one is asked less often.
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 /// A guest that is asked to run something and does not answer within this is asked again.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -87,29 +87,38 @@ impl Driver {
     async fn come_up(&self, at: Timestamp) -> Result<Option<Ipv4Addr>, Trouble> {
         let runtime = &self.shop.runtime;
         let known = self.entry().and_then(|entry| entry.running);
+        let begun = Instant::now();
         if self.plan.command && runtime.step(&self.name, MAIN).await?.is_none() {
-            self.answered().await?;
+            self.answered(begun).await?;
+            if let Some(stand_in) = self.plan.late {
+                let address = self.located(begun).await?;
+                guest::fill_in(&self.room.env(), stand_in, address)?;
+            }
             let command = GuestCommand {
                 words: guest::start(),
                 log: self.room.log(),
+                rotation: Some(self.shop.logs),
             };
             match runtime.spawn(&self.name, MAIN, &command).await {
                 Ok(()) | Err(Error::Running(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut pause = LOOK;
-        let address = loop {
-            match runtime.address(&self.name).await? {
-                Some(address) => break Some(address),
-                None if known.is_some() || self.plan.command => break None,
-                None => {}
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(SLOWEST_LOOK);
+        let address = if known.is_some() || self.plan.command {
+            runtime.address(&self.name).await?
+        } else {
+            Some(self.located(begun).await?)
         };
+        if let (Some(stand_in), Some(address)) = (self.plan.late, address) {
+            // For an image that starts by itself this is the first moment at which it can be told.
+            guest::fill_in(&self.room.env(), stand_in, address)?;
+        }
         let since = known.unwrap_or_else(Timestamp::now);
         if known.is_none() {
+            // Of one that an earlier agent started, only the end was seen.
+            if self.plan.source.is_some() {
+                self.shop.pace.took(begun.elapsed());
+            }
             self.shop.meters.booted(since.duration_since(at).unsigned_abs());
             self.shop
                 .ledger
@@ -119,9 +128,18 @@ impl Driver {
         Ok(address)
     }
 
+    /// Waits until the guest has an address.
+    async fn located(&self, begun: Instant) -> Result<Ipv4Addr, Trouble> {
+        loop {
+            if let Some(address) = self.shop.runtime.address(&self.name).await? {
+                return Ok(address);
+            }
+            tokio::time::sleep(self.shop.pace.pause(begun.elapsed())).await;
+        }
+    }
+
     /// Waits until the guest runs programs. A program that nobody listens to would leave its complaint in the container's log.
-    async fn answered(&self) -> Result<(), Trouble> {
-        let mut pause = LOOK;
+    async fn answered(&self, begun: Instant) -> Result<(), Trouble> {
         loop {
             let request = ExecRequest {
                 words: vec!["true".to_owned()],
@@ -133,8 +151,7 @@ impl Driver {
                 Ok(Err(Error::NoAgent { .. })) | Err(_) => {}
                 Ok(Err(error)) => return Err(error.into()),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(SLOWEST_LOOK);
+            tokio::time::sleep(self.shop.pace.pause(begun.elapsed())).await;
         }
     }
 

@@ -17,8 +17,10 @@ impl Worker {
                 continue;
             }
             let command = start::has_command(&self.pod, &container);
+            let spec = russet_pod::spec::container(&self.pod, &container);
             let plan = Plan {
                 message_policy: start::message_policy(&self.pod, &container),
+                late: spec.and_then(|(_, spec)| start::late(spec, &self.uid)),
                 ..Plan::adopted(&entry, command)
             };
             let machine = self.machine(vm, plan);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::LifecycleHandler;
 use kube::ResourceExt as _;
 use russet_pod::facts::Hook;
-use russet_pod::lifecycle::Stop;
+use russet_pod::lifecycle::{Stop, StopWhy};
 use russet_vm::PodVm;
 use tokio::time::Instant;
 
@@ -14,6 +14,7 @@ use super::hooks::Within;
 use super::{Happened, REFRESH, SLOWEST_AGAIN, Worker, objects, start};
 use crate::pods::folder;
 use crate::pods::machine::{Life, Machine};
+use crate::pods::watched::Held;
 
 impl Worker {
     pub(super) fn prepare(&mut self) {
@@ -23,10 +24,10 @@ impl Worker {
         }
         self.preparing = true;
         self.refresh = Instant::now() + REFRESH;
-        let (host, pod, tokens) = (self.host.clone(), Arc::clone(&self.pod), self.tokens.clone());
+        let (host, pod, sources) = (self.host.clone(), Arc::clone(&self.pod), self.sources.clone());
         let facts = self.kept.record.facts.clone();
         self.tasks
-            .spawn(async move { Happened::Prepared(objects::prepare(&host, &pod, &facts, &tokens).await) });
+            .spawn(async move { Happened::Prepared(objects::prepare(&host, &pod, &facts, &sources).await) });
     }
 
     /// Volumes follow what they are made of for as long as somebody may read them.
@@ -52,18 +53,25 @@ impl Worker {
             }
         };
         self.kept.record.attempts.insert(container.to_owned(), attempt);
-        self.kept.record.facts.container_mut(container).begun(Timestamp::now());
+        let image = russet_pod::spec::container(&self.pod, container).and_then(|(_, found)| found.image.clone());
+        let facts = self.kept.record.facts.container_mut(container);
+        if facts.is_outdated(image.as_deref()) {
+            self.kept.record.pulls.remove(container);
+        }
+        facts.begun(Timestamp::now());
+        facts.image = image;
         // Before the first effect, so that no later agent uses the number again.
         if let Err(error) = self.kept.save() {
-            tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
-            self.kept.record.facts.container_mut(container).abandoned();
-            self.try_later();
+            self.unsaved(&error);
+            let facts = self.kept.record.facts.container_mut(container);
+            facts.abandoned();
+            facts.note = Some(format!("its start could not be written down on the host: {error}"));
             return;
         }
         let (host, pod, name) = (self.host.clone(), Arc::clone(&self.pod), container.to_owned());
-        let (facts, tokens) = (self.kept.record.facts.clone(), self.tokens.clone());
+        let (facts, sources) = (self.kept.record.facts.clone(), self.sources.clone());
         let task = self.tasks.spawn(async move {
-            let ready = start::ready(&host, &pod, &name, vm, &facts, &tokens).await;
+            let ready = start::ready(&host, &pod, &name, vm, &facts, &sources).await;
             Happened::Ready(name, Box::new(ready))
         });
         self.starting.insert(container.to_owned(), task);
@@ -94,6 +102,7 @@ impl Worker {
         let facts = self.kept.record.facts.container_mut(&stop.container);
         let first = facts.stopping.is_none();
         facts.told_to_stop(stop.deadline);
+        facts.replaced |= stop.why == StopWhy::Changed;
         let Some(machine) = self.machines.get(&stop.container) else {
             if let Some(task) = self.starting.remove(&stop.container) {
                 task.abort();
@@ -130,6 +139,7 @@ impl Worker {
             self.kept.record.finished = true;
             self.kept.record.facts.prepared = false;
             self.host.roster.remove(&self.uid);
+            self.sources.held = Held::default();
             let volumes = self.host.folders.volumes(&self.uid);
             if let Err(error) = folder::remove(&volumes) {
                 tracing::warn!(uid = self.uid, %error, "the volumes of a Pod could not be removed");

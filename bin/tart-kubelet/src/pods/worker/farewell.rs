@@ -33,6 +33,7 @@ pub(super) async fn farewell(host: &Host, uid: &str, machines: BTreeMap<String, 
     }
     host.roster.remove(uid);
     host.directory.remove(uid);
+    host.evictions.forget(uid);
     for (vm, entry) in host.shop.ledger.of_pod(uid) {
         // The clone of an agent that died may have come after it was given up.
         if entry.given_up

@@ -40,7 +40,9 @@ impl Worker {
                 self.starting.remove(&container);
                 match *ready {
                     Ok(Ready { vm, plan }) => {
-                        self.kept.record.facts.container_mut(&container).image_id = Some(plan.image.clone());
+                        let facts = self.kept.record.facts.container_mut(&container);
+                        facts.image_id = Some(plan.image.clone());
+                        facts.before = None;
                         self.tell_once("Created", &format!("Created container: {container}"));
                         let machine = self.machine(vm, plan);
                         self.machines.insert(container, machine);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use kube::ResourceExt as _;
 use russet_pod::env::Environment;
 use russet_pod::facts::{PodFacts, reasons};
@@ -14,12 +14,14 @@ use russet_pod::volumes::{self, Folder, Rendered};
 use russet_pod::{Context, Objects, Token, TokenKey, references, spec};
 use russet_telemetry::Secret;
 use russet_vm::{Access, Credentials, Share};
+use tokio::time::Instant;
 
 use super::start::{self, Refused};
 use crate::pods::Host;
 use crate::pods::folder::Room;
 use crate::pods::guest::{self, Link};
 use crate::pods::server::ServerError;
+use crate::pods::watched;
 
 impl From<ServerError> for Refused {
     fn from(error: ServerError) -> Self {
@@ -27,20 +29,52 @@ impl From<ServerError> for Refused {
     }
 }
 
-/// Reads everything that the Pod's containers and volumes are filled from. What is not there is left out.
-pub(super) async fn read(host: &Host, pod: &Pod, known: &Tokens) -> Result<Objects, Refused> {
-    let namespace = pod.namespace().unwrap_or_default();
+/// What a Pod's containers and volumes are filled from, as long as its task holds it. Cheap to copy.
+#[derive(Clone, Default)]
+pub(super) struct Sources {
+    pub(super) tokens: Tokens,
+    pub(super) held: watched::Held,
+}
+
+/// Everything that the Pod's volumes are filled from. What is not there is left out.
+async fn read(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refused> {
     let wanted = references(pod);
     let mut objects = Objects::default();
     for name in wanted.config_maps {
-        let found = host.server.config_map(&namespace, &name).await?;
-        objects.config_maps.extend(found.map(|found| (name, found)));
+        let found = sources.held.config_map(&name).await?;
+        objects
+            .config_maps
+            .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
     }
     for name in wanted.secrets {
-        let found = host.server.secret(&namespace, &name).await?;
-        objects.secrets.extend(found.map(|found| (name, found)));
+        let found = sources.held.secret(&name).await?;
+        objects
+            .secrets
+            .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
     }
-    objects.tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), known).await?;
+    objects.tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), &sources.tokens).await?;
+    Ok(objects)
+}
+
+/// The claims of a Pod, read when something is about to be given them. Who holds one, holds it.
+async fn read_claims(host: &Host, pod: &Pod, objects: &mut Objects) -> Result<(), Refused> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let wanted = references(pod).claims;
+    if !wanted.is_empty() {
+        objects.node_labels = host.server.node().await?.metadata.labels.unwrap_or_default();
+    }
+    for name in wanted {
+        let found = host.server.claim(&namespace, &name).await?;
+        objects.claims.extend(found.map(|found| (name, found)));
+    }
+    Ok(())
+}
+
+/// The same, with the claims, and the Services that a container is told of.
+pub(super) async fn read_all(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refused> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let mut objects = read(host, pod, sources).await?;
+    read_claims(host, pod, &mut objects).await?;
     let links = pod
         .spec
         .as_ref()
@@ -67,24 +101,17 @@ async fn tokens(
     let now = Timestamp::now();
     for key in keys {
         let old = known.get(&key);
-        let fresh = old
-            .as_ref()
-            .is_some_and(|token| now < token.refresh_at(&key, jitter(pod)));
-        let token = match old.filter(|token| fresh && token.is_valid(now)) {
-            Some(token) => token,
-            None => match host.server.token(pod, account, &key.audience, key.seconds).await {
-                Ok((value, expires)) => Token {
-                    value: Secret::new(value),
-                    expires,
-                },
+        let token = match &old {
+            Some(held) if held.is_fresh(&key, jitter(pod), now) => held.token.clone(),
+            _ => match host.server.token(pod, account, &key.audience, key.seconds).await {
+                Ok((value, expires)) => known.put(&key, Secret::new(value), expires),
                 // An old one is better than none until it ends.
-                Err(error) => known
-                    .get(&key)
-                    .filter(|token| token.is_valid(now))
+                Err(error) => old
+                    .filter(|held| held.is_valid(&key, now))
+                    .map(|held| held.token)
                     .ok_or_else(|| Refused::from(error))?,
             },
         };
-        known.put(&key, &token);
         tokens.insert(key, token);
     }
     Ok(tokens)
@@ -96,28 +123,54 @@ fn jitter(pod: &Pod) -> Duration {
     Duration::from_millis(sum % 10_000)
 }
 
+/// A token, and when it came. A clock that was set back must not make it last, nor one that was set ahead end it.
+#[derive(Clone, Debug)]
+struct Held {
+    token: Token,
+    came: Instant,
+}
+
+impl Held {
+    /// Whether neither the clock nor its age says that the next one is due.
+    fn is_fresh(&self, key: &TokenKey, jitter: Duration, now: Timestamp) -> bool {
+        let due = self.token.refresh_at(key, jitter);
+        now < due && self.token.at_age(key, self.came.elapsed()) < due
+    }
+
+    /// Whether it may still open anything.
+    fn is_valid(&self, key: &TokenKey, now: Timestamp) -> bool {
+        self.token.is_valid(now) || self.token.is_valid(self.token.at_age(key, self.came.elapsed()))
+    }
+}
+
 /// The tokens of a Pod that are known, in memory alone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tokens(Arc<Mutex<BTreeMap<TokenKey, Token>>>);
+pub(super) struct Tokens(Arc<Mutex<BTreeMap<TokenKey, Held>>>);
 
 impl Tokens {
-    fn get(&self, key: &TokenKey) -> Option<Token> {
+    fn get(&self, key: &TokenKey) -> Option<Held> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(key).cloned()
     }
 
-    fn put(&self, key: &TokenKey, token: &Token) {
+    /// Takes one that came just now.
+    fn put(&self, key: &TokenKey, value: Secret<String>, expires: Timestamp) -> Token {
+        let token = Token { value, expires };
+        let held = Held {
+            token: token.clone(),
+            came: Instant::now(),
+        };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(key.clone(), token.clone());
+        known.insert(key.clone(), held);
+        token
     }
 }
 
 /// Credentials for pulls. A missing Secret is worth a warning, no more.
-pub(super) async fn logins(host: &Host, pod: &Pod) -> Vec<Credentials> {
-    let namespace = pod.namespace().unwrap_or_default();
+pub(super) async fn logins(host: &Host, pod: &Pod, sources: &Sources) -> Vec<Credentials> {
     let mut found = Vec::new();
     for name in references(pod).pull_secrets {
-        if let Ok(Some(secret)) = host.server.secret(&namespace, &name).await {
+        if let Ok(Some(secret)) = sources.held.secret(&name).await {
             found.extend(start::logins(&secret));
         } else {
             let message = format!("Unable to retrieve the image pull secret {name}; attempting to pull without it");
@@ -129,8 +182,11 @@ pub(super) async fn logins(host: &Host, pod: &Pod) -> Vec<Credentials> {
 }
 
 /// Puts the volumes of a Pod in place, or brings them up to what the API server says now.
-pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, tokens: &Tokens) -> Result<(), Refused> {
-    let objects = read(host, pod, tokens).await?;
+pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, sources: &Sources) -> Result<(), Refused> {
+    let mut objects = read(host, pod, sources).await?;
+    if !facts.prepared {
+        read_claims(host, pod, &mut objects).await?;
+    }
     let allocatable = host.allocatable();
     let context = Context {
         pod,
@@ -140,6 +196,9 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, tokens: &T
     };
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
     for volume in volumes.unwrap_or_default() {
+        if facts.prepared && is_of_host(volume) {
+            continue;
+        }
         let failed = |why: &dyn std::fmt::Display| {
             let message = format!("MountVolume.SetUp failed for volume \"{}\": {why}", volume.name);
             Refused::new(reasons::CREATING, &message)
@@ -151,6 +210,10 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, tokens: &T
                 Folder::open(path).and_then(|folder| folder.write(&tree, Timestamp::now()).map(|_| ()))
             }
             Rendered::Empty { .. } => volumes::make_empty_dir(&path),
+            Rendered::Host(folder) => {
+                folder.open(&host.kept()).map_err(|error| failed(&error))?;
+                Ok(())
+            }
         };
         made.map_err(|error| failed(&error))?;
     }
@@ -161,19 +224,43 @@ fn path(host: &Host, pod: &Pod, volume: &str) -> PathBuf {
     host.folders.volumes(&pod.uid().unwrap_or_default()).join(volume)
 }
 
+/// Where a volume is on the host, and whether nobody may write there.
+fn whereabouts(host: &Host, context: &Context<'_>, name: &str, objects: &Objects) -> Result<(PathBuf, bool), String> {
+    let volumes = context.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
+    let volume = volumes.unwrap_or_default().iter().find(|volume| volume.name == name);
+    let ours = || Ok((path(host, context.pod, name), false));
+    match volume {
+        Some(volume) if is_of_host(volume) => {
+            match volumes::render(context, volume, objects).map_err(|error| error.to_string())? {
+                Rendered::Host(folder) => {
+                    let path = folder.open(&host.kept()).map_err(|error| error.to_string())?;
+                    Ok((path, folder.read_only))
+                }
+                Rendered::Files(_) | Rendered::Empty { .. } => ours(),
+            }
+        }
+        _ => ours(),
+    }
+}
+
+fn is_of_host(volume: &Volume) -> bool {
+    volume.host_path.is_some() || volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+}
+
 /// The volumes of a container: where they are in its guest, and which folders of the host they are.
 pub(super) fn shares(
     host: &Host,
-    pod: &Pod,
+    context: &Context<'_>,
     container: &Container,
     environment: &Environment,
+    objects: &Objects,
     room: &Room,
 ) -> Result<(Vec<Link>, Vec<Share>), String> {
-    let mounts = volumes::mounts(pod, container, environment).map_err(|error| error.to_string())?;
+    let mounts = volumes::mounts(context.pod, container, environment).map_err(|error| error.to_string())?;
     let mut links = Vec::new();
-    let mut wanted: BTreeMap<String, Access> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, (PathBuf, Access)> = BTreeMap::new();
     for (index, mount) in mounts.into_iter().enumerate() {
-        let volume = path(host, pod, &mount.volume);
+        let (volume, read_only) = whereabouts(host, context, &mount.volume, objects)?;
         let source = match &mount.sub_path {
             // A part of such a volume is what it was at the start.
             Some(part) if mount.files => {
@@ -188,12 +275,12 @@ pub(super) fn shares(
             }
             part => {
                 // One share for all mounts of a volume: it can be written to if any of them can.
-                let access = if mount.read_only {
+                let access = if mount.read_only || read_only {
                     Access::ReadOnly
                 } else {
                     Access::ReadWrite
                 };
-                let known = wanted.entry(mount.volume.clone()).or_insert(access);
+                let (_, known) = wanted.entry(mount.volume.clone()).or_insert((volume, access));
                 if access == Access::ReadWrite {
                     *known = access;
                 }
@@ -210,7 +297,7 @@ pub(super) fn shares(
     }
     let shares = wanted
         .into_iter()
-        .map(|(volume, access)| start::share(&share_name(&volume), &path(host, pod, &volume), access))
+        .map(|(volume, (path, access))| start::share(&share_name(&volume), &path, access))
         .collect();
     Ok((links, shares))
 }
@@ -230,4 +317,30 @@ fn duplicate(from: &Path, to: &Path) -> std::io::Result<()> {
         duplicate(&entry.path(), &to.join(entry.file_name()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock of a host was set back after the token came: by the clock it would have been good for hours after its end.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_ages_whatever_the_clock_says() {
+        let key = TokenKey {
+            audience: String::new(),
+            seconds: 3600,
+        };
+        let hours = |count: i64| Timestamp::from_second(1_000_000 + count * 3600).unwrap();
+        let tokens = Tokens::default();
+        tokens.put(&key, Secret::new("t".to_owned()), hours(1));
+        let fresh = |now| tokens.get(&key).unwrap().is_fresh(&key, Duration::ZERO, now);
+        let valid = |now| tokens.get(&key).unwrap().is_valid(&key, now);
+        assert!(fresh(hours(0)) && fresh(hours(-3)));
+        // Ahead: another is asked for, and if none can be had this one does.
+        assert!(!fresh(hours(5)) && valid(hours(5)));
+        tokio::time::advance(Duration::from_mins(50)).await;
+        assert!(!fresh(hours(-3)) && valid(hours(-3)));
+        tokio::time::advance(Duration::from_secs(700)).await;
+        assert!(!valid(hours(5)), "it has ended by any measure");
+    }
 }

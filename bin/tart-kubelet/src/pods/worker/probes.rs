@@ -1,5 +1,6 @@
 //! Probes of the containers of a Pod, each asked in its time and beside everything else.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,8 +16,8 @@ use crate::pods::machine::Life;
 pub(super) struct Rounds {
     attempt: u32,
     probes: Probes,
-    /// One question at a time.
-    asking: bool,
+    /// One question of a kind at a time; a slow answer to one holds up no other.
+    asking: BTreeSet<Kind>,
 }
 
 /// What a probe was answered.
@@ -50,37 +51,40 @@ impl Worker {
             let rounds = self.rounds.entry(name.clone()).or_insert_with(|| Rounds {
                 attempt,
                 probes: Probes::adopted(container, since, facts),
-                asking: false,
+                asking: BTreeSet::new(),
             });
             if facts.stopping.is_some() {
                 rounds.probes.end();
             }
             rounds.probes.report(facts);
-            let Some(due) = rounds.probes.due().filter(|_| !rounds.asking) else {
-                continue;
-            };
-            if due.at > now {
-                wake = Some(wake.map_or(due.at, |wake| wake.min(due.at)));
-                continue;
-            }
             let address = match machine.now() {
                 Life::Running { address, .. } => address,
                 _ => None,
             };
-            let within = Within::new(&self.host.shop.runtime, &machine.vm, address);
-            let (kind, probe, timeout) = (due.kind, due.probe.clone(), due.timeout);
-            let (pod, container) = (Arc::clone(&pod), name.clone());
-            rounds.asking = true;
-            self.tasks.spawn(async move {
-                let answer = within.ask(&pod, &container, &probe, timeout).await;
-                Happened::Probed(Probed {
-                    container,
-                    attempt,
-                    kind,
-                    asked: now,
-                    answer,
-                })
-            });
+            let Rounds { probes, asking, .. } = rounds;
+            for due in probes.dues(now) {
+                if asking.contains(&due.kind) {
+                    continue;
+                }
+                if due.at > now {
+                    wake = Some(wake.map_or(due.at, |wake| wake.min(due.at)));
+                    continue;
+                }
+                let within = Within::new(&self.host.shop.runtime, &machine.vm, address);
+                let (kind, probe, timeout) = (due.kind, due.probe.clone(), due.timeout);
+                let (pod, container) = (Arc::clone(&pod), name.clone());
+                asking.insert(kind);
+                self.tasks.spawn(async move {
+                    let answer = within.ask(&pod, &container, &probe, timeout).await;
+                    Happened::Probed(Probed {
+                        container,
+                        attempt,
+                        kind,
+                        asked: now,
+                        answer,
+                    })
+                });
+            }
         }
         wake
     }
@@ -92,7 +96,7 @@ impl Worker {
         if rounds.attempt != probed.attempt {
             return;
         }
-        rounds.asking = false;
+        rounds.asking.remove(&probed.kind);
         rounds.probes.observe(probed.kind, &probed.answer, probed.asked);
         let facts = self.kept.record.facts.container_mut(&probed.container);
         if matches!(facts.state, State::Running { .. }) {

@@ -1,17 +1,19 @@
 //! From a container of a Pod to everything its VM is made from.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt as _;
+use russet_api::labels;
 use russet_pod::facts::{PodFacts, reasons};
 use russet_pod::quantity::Amount;
 use russet_pod::{Context, env, spec};
 use russet_telemetry::Secret;
 use russet_vm::{Access, Credentials, Error, Hardware, ImageRef, Launch, PodVm, PullPolicy, Screen, Share, Source};
 
-use super::objects::{self, Tokens};
+use super::objects::{self, Sources};
 use crate::pods::Host;
 use crate::pods::folder::{self, Room};
 use crate::pods::guest::{self, Program};
@@ -64,6 +66,12 @@ pub(super) fn message_policy(pod: &Pod, container: &str) -> Option<String> {
     container.termination_message_policy.clone()
 }
 
+/// What stands for the address of a container's VM in what it is started with, if it asks for that: nobody knows it before the
+/// VM is up.
+pub(super) fn late(container: &Container, uid: &str) -> Option<IpAddr> {
+    env::needs_address(container).then(|| guest::stand_in(uid))
+}
+
 /// Whether the address of a container is that of its Pod.
 pub(super) fn is_main(pod: &Pod, container: &str) -> bool {
     let first = pod.spec.as_ref().and_then(|spec| spec.containers.first());
@@ -77,24 +85,25 @@ pub(super) async fn ready(
     name: &str,
     vm: PodVm,
     facts: &PodFacts,
-    tokens: &Tokens,
+    sources: &Sources,
 ) -> Result<Ready, Refused> {
     let missing = || Refused::new(reasons::CONFIG, &format!("the Pod has no container {name}"));
     let (_, container) = spec::container(pod, name).ok_or_else(missing)?;
     let text = container.image.clone().unwrap_or_default();
     let image = ImageRef::parse(&text).map_err(|error| Refused::new(reasons::BAD_IMAGE, &error))?;
-    let read = objects::read(host, pod, tokens).await?;
+    let read = objects::read_all(host, pod, sources).await?;
     let allocatable = host.allocatable();
+    let late = late(container, vm.uid());
     let context = Context {
         pod,
         host_ips: &facts.host_ips,
-        pod_ips: &facts.pod_ips,
+        pod_ips: late.as_ref().map_or(&facts.pod_ips, std::slice::from_ref),
         allocatable: &allocatable,
     };
     let environment =
         env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, &error))?;
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
-    let logins = objects::logins(host, pod).await;
+    let logins = objects::logins(host, pod, sources).await;
     let golden = pull(host, pod, image, policy, logins).await?;
     let room = host.folders.room(&vm);
     let unmade = |error| {
@@ -104,7 +113,7 @@ pub(super) async fn ready(
         )
     };
     room.furnish().map_err(unmade)?;
-    let (links, mut shares) = objects::shares(host, pod, container, &environment, &room)
+    let (links, mut shares) = objects::shares(host, &context, container, &environment, &read, &room)
         .map_err(|why| Refused::new(reasons::CONFIG, &why))?;
     let command = environment.command(container);
     let program = Program {
@@ -116,6 +125,8 @@ pub(super) async fn ready(
         dir: container.working_dir.clone().filter(|dir| !dir.is_empty()),
         links,
         last_words: container.termination_message_path.clone(),
+        input: container.stdin == Some(true),
+        terminal: container.tty == Some(true),
     };
     dress(&room, &program).map_err(unmade)?;
     shares.extend([
@@ -132,6 +143,7 @@ pub(super) async fn ready(
             screen: Screen::None,
         },
         command: !program.words.is_empty(),
+        late,
         message_policy: container.termination_message_policy.clone(),
     };
     Ok(Ready { vm, plan })
@@ -163,7 +175,8 @@ async fn pull(
         pulls: true,
         ..Refused::new(reason, &message)
     };
-    match host.images.ensure(image, policy, logins).await {
+    let pool = pod.labels().get(labels::RUNNER_POOL).map_or("unknown", String::as_str);
+    match host.images().ensure(image, policy, logins, pool.to_owned()).await {
         Ok(golden) => {
             let message = format!("Container image \"{shown}\" is present on the host");
             host.server.tell(pod, "Normal", "Pulled", &message);

@@ -49,6 +49,11 @@ pub(super) fn all(fleet: &Fleet, host: &Host) -> Vec<Step> {
     ]
 }
 
+/// Those that look at what changes on a host without anybody of ours: what they look at is cheap to read, and nothing of it is secret.
+pub(super) fn watched(host: &Host) -> Vec<Step> {
+    host.runner.iter().map(|_| builder::step(host)).collect()
+}
+
 /// No such daemon.
 fn absent_job(label: &str) -> Resource {
     Resource::NoJob {

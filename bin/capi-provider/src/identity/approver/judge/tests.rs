@@ -49,12 +49,21 @@ fn host() -> Host {
     }
 }
 
+fn networks(texts: &[&str]) -> Vec<CidrBlock> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn tailnet() -> Vec<CidrBlock> {
+    networks(&["100.64.0.0/10", "fd7a:115c:a1e0::/48"])
+}
+
 fn judge(asked: &Asked, hosts: &[Host], node: Option<&Node>, sight: Sight) -> Verdict {
     asked.judge(&Known {
         hosts,
         sight,
         node,
         suffixes: &["tail1.ts.net".into()],
+        tailnet: &tailnet(),
     })
 }
 
@@ -210,17 +219,95 @@ fn a_serving_certificate_is_for_the_hosts_own_names_and_addresses() {
     );
 }
 
+fn at(ip: &str) -> Asked {
+    serving(|r| r.ips = vec![ip.parse().unwrap()])
+}
+
+/// A Node that is this host's, and alone reports these addresses.
+fn reporting(ips: &[&str]) -> Node {
+    Node {
+        provider_id: host().provider_id,
+        tailnet: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+        ..Node::default()
+    }
+}
+
+#[track_caller]
+fn foreign(asked: &Asked, node: &Node) -> String {
+    match judge(asked, &[host()], Some(node), Sight::Whole) {
+        Verdict::Deny { reason, message } => {
+            assert_eq!(reason, "ForeignAddress");
+            message
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_tailnet_address_is_accepted_once_the_node_alone_reports_it() {
-    let asked = serving(|r| r.ips = vec!["100.64.0.7".parse().unwrap()]);
-    assert!(asked.wants_tailnet());
-    denied(&asked, &[host()], "ForeignAddress");
-    let node = Node {
-        provider_id: host().provider_id,
-        tailnet: vec!["100.64.0.7".parse().unwrap()],
-        ..Node::default()
-    };
-    approved(&asked, Some(&node));
+    for ip in ["100.64.0.7", "fd7a:115c:a1e0::7"] {
+        assert!(at(ip).wants_tailnet(&tailnet()));
+        denied(&at(ip), &[host()], "ForeignAddress");
+        approved(&at(ip), Some(&reporting(&[ip])));
+    }
+}
+
+/// An emulated tailnet is on the loopback, and the serving certificates of its nodes were all denied.
+#[test]
+fn the_tailnet_is_where_the_operator_says_it_is() {
+    let asked = at("127.100.0.7");
+    assert!(!asked.wants_tailnet(&tailnet()), "nobody is asked about it");
+    let elsewhere = networks(&["127.100.0.0/16"]);
+    assert!(asked.wants_tailnet(&elsewhere));
+    let verdict = asked.judge(&Known {
+        hosts: &[host()],
+        sight: Sight::Whole,
+        node: Some(&reporting(&["127.100.0.7"])),
+        suffixes: &[],
+        tailnet: &elsewhere,
+    });
+    assert!(matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
+}
+
+#[test]
+fn an_address_that_is_another_nodes_is_denied_in_words() {
+    let told = foreign(&at("100.64.0.8"), &reporting(&["100.64.0.7"]));
+    assert_eq!(
+        told,
+        "100.64.0.8 is an address of the tailnet, and Node mac-1 does not report it or is not the only one to have it"
+    );
+    let both = serving(|r| r.ips = ["100.64.0.7", "100.64.0.8"].map(|ip| ip.parse().unwrap()).into());
+    foreign(&both, &reporting(&["100.64.0.7"]));
+}
+
+#[test]
+fn a_public_or_local_address_that_scaleway_did_not_give_is_denied_in_words() {
+    for ip in ["51.15.0.2", "8.8.8.8", "127.0.0.1", "10.96.0.1", "::1"] {
+        let told = foreign(&at(ip), &reporting(&["100.64.0.7"]));
+        assert_eq!(
+            told,
+            format!("{ip} is neither an address of machine mac-1 nor one that the tailnet gives out")
+        );
+    }
+}
+
+#[test]
+fn a_name_of_somebody_else_is_denied_in_words() {
+    for name in [
+        "kubernetes.default.svc",
+        "mac-2",
+        "mac-2.tail1.ts.net",
+        "mac-1.evil.example",
+        "localhost",
+    ] {
+        let asked = serving(|r| r.dns = vec![name.to_owned()]);
+        let verdict = judge(&asked, &[host()], Some(&reporting(&["100.64.0.7"])), Sight::Whole);
+        let expected = Verdict::Deny {
+            reason: "ForeignName",
+            message: format!("{name:?} is not a name of machine mac-1"),
+        };
+        assert_eq!(verdict, expected);
+    }
 }
 
 #[test]

@@ -1,0 +1,252 @@
+//! The figures of Macs with Pods as Markdown. Pure.
+
+use super::churn::Waits;
+use super::requests::is_write;
+use crate::fleet::table::{self, Head, Row, row};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What a stock kubelet writes at rest, each minute: a Lease every 10 s and a status every 5 min.
+const STOCK_WRITES: f64 = 6.2;
+const BEYOND_MS: f64 = 200.0;
+
+/// What was counted over some time, of all Macs together.
+#[derive(Debug)]
+pub(super) struct Span {
+    pub(super) wall: Duration,
+    pub(super) requests: BTreeMap<String, usize>,
+    /// Processor time of all agents, and of those who make and watch the Pods.
+    pub(super) agents: Duration,
+    /// Processor time of the API server.
+    pub(super) server: Duration,
+    /// Memory of the process they are all in.
+    pub(super) memory: u64,
+}
+
+/// Everything that was measured.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) head: Head,
+    pub(super) macs: u32,
+    pub(super) joined: Duration,
+    pub(super) rest: Span,
+    pub(super) busy: Span,
+    /// Pods that were made while it was counted.
+    pub(super) made: u32,
+    pub(super) waits: Waits,
+}
+
+impl Report {
+    pub(super) fn markdown(&self) -> String {
+        let mut out = String::new();
+        self.head.write(&mut out, &format!("Pods on {} Macs", self.macs));
+        table::write(&mut out, self.rows());
+        // Writing into a string cannot fail.
+        for (name, span) in [("at rest", &self.rest), ("with Pods", &self.busy)] {
+            let counts = list(&span.requests, self.node_minutes(span));
+            let _ = writeln!(out, "- {name}, per node and minute: {counts}.");
+        }
+        let _ = writeln!(
+            out,
+            "- per Pod: {}.",
+            list(&self.for_pods(), f64::from(self.made.max(1)))
+        );
+        out
+    }
+
+    fn node_minutes(&self, span: &Span) -> f64 {
+        f64::from(self.macs.max(1)) * span.wall.as_secs_f64() / 60.0
+    }
+
+    /// What was asked because of Pods: more than the same time at rest.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts of one run are far below 2^52, and none is below zero"
+    )]
+    fn for_pods(&self) -> BTreeMap<String, usize> {
+        let share = self.busy.wall.as_secs_f64() / self.rest.wall.as_secs_f64().max(1.0);
+        let more = self.busy.requests.iter().map(|(what, count)| {
+            let idle = self.rest.requests.get(what).copied().unwrap_or_default();
+            let idle = (idle as f64 * share).round() as usize;
+            (what.clone(), count.saturating_sub(idle))
+        });
+        more.filter(|(_, count)| *count > 0).collect()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^52")]
+    fn rows(&self) -> Vec<Row> {
+        let per = |span: &Span, count: usize| count as f64 / self.node_minutes(span);
+        let (rest_writes, rest_reads) = split(&self.rest.requests);
+        let (busy_writes, busy_reads) = split(&self.busy.requests);
+        let (pod_writes, pod_reads) = split(&self.for_pods());
+        let pods = f64::from(self.made.max(1));
+        let beyond = |share: f64| percentile(&self.waits.beyond, share).as_secs_f64() * 1e3;
+        let milliseconds = |value: f64| format!("{value:.0} ms");
+        let rest = per(&self.rest, rest_writes);
+        vec![
+            row(
+                format!("{} Macs, to Ready", self.macs),
+                format!("{:.0} s", self.joined.as_secs_f64()),
+            ),
+            row(
+                format!(
+                    "at rest for {:.0} s: writes per node and minute",
+                    self.rest.wall.as_secs_f64()
+                ),
+                format!("{rest:.2}"),
+            )
+            .at_most(rest, STOCK_WRITES * 1.01, "6.2, a stock kubelet's"),
+            row(
+                "— reads and watches per node and minute",
+                format!("{:.2}", per(&self.rest, rest_reads)),
+            ),
+            row("— processor time per node", self.share(&self.rest)),
+            row(
+                "— processor time of the API server",
+                percent(self.rest.server, &self.rest),
+            ),
+            row(
+                format!(
+                    "{} Pods made and gone in {:.0} s",
+                    self.made,
+                    self.busy.wall.as_secs_f64()
+                ),
+                format!("{:.1} a second", pods / self.busy.wall.as_secs_f64()),
+            ),
+            row(
+                "— writes per node and minute",
+                format!("{:.2}", per(&self.busy, busy_writes)),
+            ),
+            row(
+                "— reads and watches per node and minute",
+                format!("{:.2}", per(&self.busy, busy_reads)),
+            ),
+            row("— writes per Pod", format!("{:.1}", pod_writes as f64 / pods)),
+            row("— reads and watches per Pod", format!("{:.1}", pod_reads as f64 / pods)),
+            row("— processor time per node", self.share(&self.busy)),
+            row(
+                "— processor time of the API server",
+                percent(self.busy.server, &self.busy),
+            ),
+            row(
+                "from the Pod to Running, beyond what the runtime takes: median",
+                milliseconds(beyond(0.5)),
+            ),
+            row("— 90 %", milliseconds(beyond(0.9))),
+            row("— 99 %", milliseconds(beyond(0.99))).at_most(beyond(0.99), BEYOND_MS, "200 ms"),
+            row("— the longest", milliseconds(beyond(1.0))),
+            row("Pods that failed", self.waits.failures.len().to_string()).at_most(
+                self.waits.failures.len() as f64,
+                0.0,
+                "0",
+            ),
+            row(
+                "memory per node, all in one process",
+                format!(
+                    "{:.0} KiB",
+                    self.busy.memory as f64 / 1024.0 / f64::from(self.macs.max(1))
+                ),
+            ),
+        ]
+    }
+
+    fn share(&self, span: &Span) -> String {
+        let share = span.agents.as_secs_f64() / span.wall.as_secs_f64() / f64::from(self.macs.max(1));
+        format!("{:.3} % of a core", share * 100.0)
+    }
+}
+
+fn percent(used: Duration, span: &Span) -> String {
+    format!(
+        "{:.0} % of a core",
+        used.as_secs_f64() * 100.0 / span.wall.as_secs_f64()
+    )
+}
+
+/// Writes, and the rest.
+fn split(requests: &BTreeMap<String, usize>) -> (usize, usize) {
+    let (writes, reads): (Vec<_>, Vec<_>) = requests.iter().partition(|(what, _)| is_write(what));
+    let sum = |counts: Vec<(&String, &usize)>| counts.into_iter().map(|(_, count)| count).sum();
+    (sum(writes), sum(reads))
+}
+
+/// The value that this share of them does not exceed. They are sorted.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a small count"
+)]
+fn percentile(sorted: &[Duration], share: f64) -> Duration {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^52")]
+fn list(counts: &BTreeMap<String, usize>, per: f64) -> String {
+    let mut all: Vec<(&String, f64)> = counts.iter().map(|(what, count)| (what, *count as f64 / per)).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: Vec<String> = all.iter().map(|(what, count)| format!("{count:.2} {what}")).collect();
+    if all.is_empty() {
+        "nothing".to_owned()
+    } else {
+        all.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::table::examples::head;
+
+    fn span(requests: &[(&str, usize)]) -> Span {
+        Span {
+            wall: Duration::from_mins(2),
+            requests: requests
+                .iter()
+                .map(|(what, count)| ((*what).to_owned(), *count))
+                .collect(),
+            agents: Duration::from_secs(24),
+            server: Duration::from_mins(1),
+            memory: 400 << 20,
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_a_node_and_a_pod_cost() {
+        let beyond = (1..=200).map(Duration::from_millis).collect();
+        let report = Report {
+            head: head("russet-bench pods --macs 1000"),
+            macs: 1000,
+            joined: Duration::from_secs(30),
+            rest: span(&[
+                ("patch leases", 12_000),
+                ("patch nodes/status", 400),
+                ("watch pods", 400),
+            ]),
+            busy: span(&[
+                ("patch leases", 12_000),
+                ("patch pods/status", 9_600),
+                ("create events", 7_200),
+                ("get nodes", 2_400),
+            ]),
+            made: 2400,
+            waits: Waits {
+                beyond,
+                failures: Vec::new(),
+            },
+        };
+        insta::assert_snapshot!(report.markdown());
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let sorted: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&sorted, 0.99), Duration::from_millis(99));
+        assert_eq!(percentile(&sorted, 1.0), Duration::from_millis(100));
+        assert_eq!(percentile(&[], 0.5), Duration::ZERO);
+    }
+}

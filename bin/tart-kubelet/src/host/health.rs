@@ -1,0 +1,318 @@
+//! Whether the host can do what a Node has to: run `tart`, draw on a screen, be reached.
+//!
+//! The heartbeat never asks any of that. It reads what was found last ([`Board`]); whoever asks takes as long as it needs beside
+//! it, so a tool that hangs costs nobody the Node.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use russet_node::{Condition, Resident};
+use russet_vm::{Error, Runtime};
+use tokio::time::timeout;
+
+use super::address;
+use super::ask::{AskError, ask};
+
+/// How long `tart` may take to list what is there, on a host that is very busy.
+const LIST: Duration = Duration::from_secs(30);
+const PRINT: Duration = Duration::from_secs(10);
+/// How often in a row an answer has to be bad before it is believed: one that comes late is no reason to take Pods away.
+const BELIEVED: u32 = 2;
+
+/// What was found out about one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing yet.
+    #[default]
+    Unasked,
+    /// Nobody has to know.
+    Irrelevant,
+    /// All is well.
+    Well,
+    /// What is wrong, in a sentence.
+    Trouble(String),
+}
+
+impl Found {
+    fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Trouble(why) => Some(why),
+            Self::Unasked | Self::Irrelevant | Self::Well => None,
+        }
+    }
+}
+
+/// What was found out about the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    pub(crate) tart: Found,
+    pub(crate) screen: Found,
+    pub(crate) tailnet: Found,
+}
+
+impl Health {
+    /// Whether Pods can be run, and otherwise why not.
+    pub(crate) fn ready(&self) -> Condition {
+        let all = [&self.tart, &self.screen, &self.tailnet];
+        let troubles: Vec<&str> = all.into_iter().filter_map(Found::trouble).collect();
+        if !troubles.is_empty() {
+            return Condition::ready(false, troubles.join("; "));
+        }
+        if self.tart == Found::Unasked {
+            return Condition::ready(false, "tart has not been asked yet what is on this host");
+        }
+        Condition::ready(true, "tart-kubelet is running")
+    }
+
+    /// Each thing by itself, so that people see which.
+    pub(crate) fn conditions(&self) -> Vec<Condition> {
+        let told = |kind, found: &Found, reasons: (&'static str, &'static str), well: &'static str| match found {
+            Found::Irrelevant => None,
+            Found::Unasked => Some(Condition::own(kind, false, "NotAskedYet", "this was not looked at yet")),
+            Found::Well => Some(Condition::own(kind, true, reasons.0, well)),
+            Found::Trouble(why) => Some(Condition::own(kind, false, reasons.1, why.clone())),
+        };
+        let tart = told(
+            "TartReady",
+            &self.tart,
+            ("TartAnswers", "TartDoesNotAnswer"),
+            "tart lists what is on this host",
+        );
+        let screen = told(
+            "GUISession",
+            &self.screen,
+            ("AquaSession", "NoAquaSession"),
+            "the agent's user is logged in on the screen",
+        );
+        let tailnet = told(
+            "Tailnet",
+            &self.tailnet,
+            ("TailnetUp", "TailnetDown"),
+            "the host is on the tailnet",
+        );
+        [tart, screen, tailnet].into_iter().flatten().collect()
+    }
+}
+
+/// What was found last, for the heartbeat.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Board(Arc<Mutex<Notes>>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    health: Health,
+    resident: Option<Resident>,
+    pressed: bool,
+}
+
+impl Board {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.notes().health.clone()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        self.notes().health = health;
+    }
+
+    /// The images that are there; none before somebody looked.
+    pub(crate) fn resident(&self) -> Option<Resident> {
+        self.notes().resident.clone()
+    }
+
+    pub(crate) fn set_resident(&self, resident: Resident) {
+        self.notes().resident = Some(resident);
+    }
+
+    /// Whether the disk is nearly full although all was done about it.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.notes().pressed
+    }
+
+    pub(crate) fn set_pressed(&self, pressed: bool) {
+        self.notes().pressed = pressed;
+    }
+}
+
+/// Asks the host.
+#[derive(Debug)]
+pub(crate) struct Examiner {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// `launchctl`, where there are screens.
+    pub(crate) launchctl: Option<PathBuf>,
+    /// `tailscale` and the address the agent answers on, if that is of the tailnet.
+    pub(crate) tailnet: Option<(PathBuf, IpAddr)>,
+    bad: Bad,
+}
+
+/// How often in a row each answer was bad.
+#[derive(Debug, Default)]
+struct Bad {
+    tart: u32,
+    screen: u32,
+    tailnet: u32,
+}
+
+impl Examiner {
+    pub(crate) fn new(
+        runtime: Arc<dyn Runtime>,
+        launchctl: Option<PathBuf>,
+        tailnet: Option<(PathBuf, IpAddr)>,
+    ) -> Self {
+        Self {
+            runtime,
+            launchctl,
+            tailnet,
+            bad: Bad::default(),
+        }
+    }
+
+    /// Asks everything at once.
+    pub(crate) async fn look(&mut self, before: &Health) -> Health {
+        let (launchctl, tailnet) = (self.launchctl.clone(), self.tailnet.clone());
+        let (tart, screen, tailnet) = tokio::join!(
+            tart(self.runtime.as_ref()),
+            async {
+                match &launchctl {
+                    Some(program) => Some(screen(program).await),
+                    None => None,
+                }
+            },
+            async {
+                match &tailnet {
+                    Some((program, address)) => Some(on_tailnet(program, *address).await),
+                    None => None,
+                }
+            },
+        );
+        Health {
+            tart: judge(&mut self.bad.tart, Some(tart), &before.tart),
+            screen: judge(&mut self.bad.screen, screen, &before.screen),
+            tailnet: judge(&mut self.bad.tailnet, tailnet, &before.tailnet),
+        }
+    }
+}
+
+/// An answer that is bad.
+#[derive(Debug, PartialEq, Eq)]
+struct Complaint {
+    why: String,
+    /// It will be the same a moment later.
+    sure: bool,
+}
+
+fn judge(bad: &mut u32, answer: Option<Result<(), Complaint>>, before: &Found) -> Found {
+    match answer {
+        None => Found::Irrelevant,
+        Some(Ok(())) => {
+            *bad = 0;
+            Found::Well
+        }
+        Some(Err(complaint)) => {
+            *bad = bad.saturating_add(1);
+            if complaint.sure || *bad >= BELIEVED {
+                Found::Trouble(complaint.why)
+            } else {
+                before.clone()
+            }
+        }
+    }
+}
+
+async fn tart(runtime: &dyn Runtime) -> Result<(), Complaint> {
+    match timeout(LIST, runtime.list()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Complaint {
+            why: format!("virtual machines cannot be run: {error}"),
+            sure: matches!(error, Error::Program { .. }),
+        }),
+        Err(_) => Err(Complaint {
+            why: format!(
+                "virtual machines cannot be run: tart did not answer within {} s",
+                LIST.as_secs()
+            ),
+            sure: false,
+        }),
+    }
+}
+
+/// macOS makes the key of a VM only for a user who is logged in on the screen.
+async fn screen(launchctl: &Path) -> Result<(), Complaint> {
+    let domain = format!("gui/{}", rustix::process::getuid().as_raw());
+    let none = "nobody is logged in on the host's screen as the agent's user, so macOS starts no virtual machine";
+    match ask(launchctl, &["print", &domain], PRINT).await {
+        Ok(said) if said.contains("session = Aqua") => Ok(()),
+        Ok(_) | Err(AskError::Failed { .. }) => Err(Complaint {
+            why: none.to_owned(),
+            sure: true,
+        }),
+        Err(error) => Err(Complaint {
+            why: format!("nobody can say who is logged in on the host's screen: {error}"),
+            sure: false,
+        }),
+    }
+}
+
+async fn on_tailnet(tailscale: &Path, address: IpAddr) -> Result<(), Complaint> {
+    match address::tailnet(tailscale).await {
+        Ok(found) if found == address => Ok(()),
+        Ok(found) => Err(Complaint {
+            why: format!("the host's address on the tailnet is now {found} and was {address}; restart the agent"),
+            sure: true,
+        }),
+        Err(error) => Err(Complaint {
+            why: format!("the host is not on the tailnet: {error}"),
+            sure: false,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(sure: bool) -> Result<(), Complaint> {
+        Err(Complaint {
+            why: "no".to_owned(),
+            sure,
+        })
+    }
+
+    #[test]
+    fn one_late_answer_is_no_reason_to_take_pods_away_and_two_are() {
+        let mut bad = 0;
+        let first = judge(&mut bad, Some(complaint(false)), &Found::Well);
+        assert_eq!(first, Found::Well);
+        let second = judge(&mut bad, Some(complaint(false)), &first);
+        assert_eq!(second, Found::Trouble("no".to_owned()));
+        assert_eq!(judge(&mut bad, Some(Ok(())), &second), Found::Well);
+        assert_eq!(judge(&mut bad, Some(complaint(false)), &Found::Well), Found::Well);
+        assert_eq!(judge(&mut 0, Some(complaint(true)), &Found::Well), second);
+    }
+
+    #[test]
+    fn a_node_is_ready_when_nothing_is_wrong_and_says_everything_that_is() {
+        let mut health = Health {
+            tart: Found::Well,
+            screen: Found::Well,
+            tailnet: Found::Irrelevant,
+        };
+        assert!(health.ready().holds);
+        assert_eq!(health.conditions().len(), 2);
+        health.screen = Found::Trouble("no screen".to_owned());
+        health.tailnet = Found::Trouble("no tailnet".to_owned());
+        let ready = health.ready();
+        assert!(!ready.holds);
+        assert_eq!(ready.message, "no screen; no tailnet");
+        assert_eq!(
+            health.conditions().iter().filter(|condition| condition.holds).count(),
+            1
+        );
+        assert!(!Health::default().ready().holds);
+    }
+}

@@ -1,0 +1,120 @@
+//! What keeps the host in order, beside everything else and never in its way.
+//!
+//! ```text
+//!   examine ── tart, screen, tailnet ──▶ Board ──▶ the heartbeat
+//!   watch the disk ─ nearly full ─▶ images go ─ still full ─▶ Board (DiskPressure), one Pod after the other goes
+//!   watch the Pods ─ one uses more than it may ─▶ it goes
+//!   every few minutes ─▶ images go that nobody has needed for a day; guests are asked how full they are
+//!   the Node's annotation ─▶ images come before a Pod asks for them
+//! ```
+
+mod disk;
+mod guests;
+mod prepull;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use russet_vm::log::Rotation;
+use tokio::time::MissedTickBehavior;
+
+use crate::host::{Board, Examiner, Gauge};
+use crate::pods::Host;
+
+/// How often images are looked at, and guests are asked.
+const TIDY: Duration = Duration::from_mins(5);
+const GUESTS: Duration = Duration::from_mins(1);
+/// How often the disk and what Pods use of it are looked at, as kubelets do.
+const DISK: Duration = Duration::from_secs(10);
+/// A host that is not well is looked at more often: it shall be of use again soon.
+const UNWELL: Duration = Duration::from_secs(5);
+
+/// How a host is kept in order. By default nothing is known of its disk.
+#[derive(Clone, Debug)]
+pub struct Keeping {
+    /// How full the disk is.
+    pub(crate) disk: Gauge,
+    /// Where is written down what the heartbeat tells.
+    pub(crate) board: Board,
+    /// Builders keep what nobody seems to use.
+    pub(crate) keep_unused: bool,
+    /// How large logs of containers may become.
+    pub(crate) logs: Rotation,
+    /// How often the host is asked how it is.
+    pub(crate) interval: Duration,
+}
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Self {
+            disk: Gauge::default(),
+            board: Board::default(),
+            keep_unused: false,
+            logs: Rotation {
+                bytes: 10 * 1024 * 1024,
+                files: 5,
+            },
+            interval: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Finds out again and again how the host is.
+pub(crate) async fn examine(mut examiner: Examiner, board: Board, interval: Duration) -> Infallible {
+    loop {
+        let before = board.health();
+        let health = examiner.look(&before).await;
+        let ready = health.ready();
+        if before.ready() != ready {
+            tracing::info!(ready = ready.holds, why = ready.message, "the host was looked at");
+        }
+        board.set_health(health);
+        let pause = if ready.holds { interval } else { interval.min(UNWELL) };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Keeps the host in order until it is dropped.
+pub(crate) async fn run(host: Host) -> Infallible {
+    let every = |period: Duration| {
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let interval = host.options.keeping.interval;
+    let disk = async {
+        let mut ticks = every(DISK.min(interval));
+        loop {
+            ticks.tick().await;
+            disk::watch(&host).await;
+        }
+    };
+    let limits = async {
+        let mut ticks = every(DISK.min(interval));
+        loop {
+            ticks.tick().await;
+            disk::limits(&host).await;
+        }
+    };
+    let tidy = async {
+        let mut ticks = every(TIDY.min(interval * 10));
+        loop {
+            ticks.tick().await;
+            host.images().tidy().await;
+        }
+    };
+    let guests = async {
+        let mut ticks = every(GUESTS.min(interval * 2));
+        loop {
+            ticks.tick().await;
+            guests::ask(&host).await;
+        }
+    };
+    tokio::select! {
+        never = disk => never,
+        never = limits => never,
+        never = tidy => never,
+        never = guests => never,
+        never = prepull::run(&host) => never,
+    }
+}

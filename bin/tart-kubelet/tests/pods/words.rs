@@ -1,0 +1,162 @@
+//! What is wrong is said in one sentence where its owner looks, and is over once its cause is.
+
+use crate::lives::WAITS;
+use crate::stage::{Mac, PATIENCE, phase};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, PostParams};
+use russet_e2e::wait::{self, Look};
+use russet_sim_tart::Image;
+use serde_json::json;
+
+/// Why a container waits: the word and the sentence.
+fn waits(pod: &Pod) -> (String, String) {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+    let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
+    waiting
+        .map(|waiting| (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default()))
+        .unwrap_or_default()
+}
+
+/// One sentence: no lines, no trace, no debug print.
+fn one_sentence(text: &str) -> Result<()> {
+    ensure!(!text.trim().is_empty() && !text.trim().contains('\n'), "{text:?}");
+    Ok(())
+}
+
+pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> {
+    let mac = Mac::new("words1").await?;
+    let _agent = mac.start()?;
+    for (name, more, said) in [
+        ("network", json!({"spec": {"hostNetwork": true}}), "hostNetwork"),
+        (
+            "device",
+            json!({"spec": {"containers": [{"securityContext": {"privileged": true}}]}}),
+            "privileged",
+        ),
+        (
+            "too-big",
+            json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1000"}}}]}}),
+            "cpu",
+        ),
+    ] {
+        mac.run(name, "true", more).await?;
+        let pod = mac
+            .until(name, "a Pod that is refused", |pod| phase(pod) == "Failed")
+            .await?;
+        let status = pod.status.context("a status")?;
+        let message = status.message.unwrap_or_default();
+        ensure!(message.contains(said), "{message}");
+        ensure!(status.reason.is_some_and(|reason| !reason.is_empty()));
+        one_sentence(&message)?;
+    }
+    let bad = json!({"spec": {"containers": [{"image": "ghcr.io/acme/mac:not a tag"}]}});
+    mac.run("no-image", "true", bad).await?;
+    let pod = mac
+        .until("no-image", "a name that is no image's", |pod| {
+            waits(pod).0 == "InvalidImageName"
+        })
+        .await?;
+    one_sentence(&waits(&pod).1)?;
+    ensure!(mac.vms().is_empty() && mac.control.running()?.is_empty());
+    // The Node is none the worse.
+    mac.run("job", "exit 0", json!({})).await?;
+    let (ended, _) = mac.until_ended("job").await?;
+    ensure!(phase(&ended) == "Succeeded");
+    for name in ["network", "device", "too-big", "no-image", "job"] {
+        mac.delete(name).await?;
+        mac.until_gone(name).await?;
+    }
+    mac.until_empty().await
+}
+
+pub(crate) async fn what_a_pod_lacks_is_said_and_it_runs_once_that_is_there() -> Result<()> {
+    let mac = Mac::new("words2").await?;
+    let _agent = mac.start()?;
+    let secret = json!({"spec": {"containers": [{"envFrom": [{}, {"secretRef": {"name": "later"}}]}]}});
+    mac.run("secret", &format!("{WAITS} 0"), secret).await?;
+    let image = json!({"spec": {"containers": [{"image": "ghcr.io/acme/later:v1"}]}});
+    mac.run("image", &format!("{WAITS} 0"), image).await?;
+    let pod = mac
+        .until("secret", "words about the Secret", |pod| {
+            let (reason, message) = waits(pod);
+            reason == "CreateContainerConfigError" && message.contains("later")
+        })
+        .await?;
+    one_sentence(&waits(&pod).1)?;
+    let pod = mac
+        .until("image", "words about the image", |pod| {
+            let (reason, message) = waits(pod);
+            ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str()) && message.contains("ghcr.io/acme/later:v1")
+        })
+        .await?;
+    one_sentence(&waits(&pod).1)?;
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let later = serde_json::from_value(json!({"metadata": {"name": "later"}, "stringData": {"WORD": "now"}}))?;
+    secrets.create(&PostParams::default(), &later).await?;
+    mac.control.push("ghcr.io/acme/later:v1", &Image::default())?;
+    for name in ["secret", "image"] {
+        mac.until_running(name).await?;
+        mac.delete(name).await?;
+        mac.until_gone(name).await?;
+    }
+    mac.until_empty().await
+}
+
+pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_one() -> Result<()> {
+    let mac = Mac::new("words3").await?;
+    let _agent = mac.start()?;
+    mac.switch(|switches| switches.aqua = Some(false))?;
+    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
+    let pod = mac
+        .until("job", "words about the session", |pod| {
+            let (reason, message) = waits(pod);
+            reason == "RunContainerError" && message.contains("nobody is logged in")
+        })
+        .await?;
+    one_sentence(&waits(&pod).1)?;
+    mac.switch(|switches| switches.aqua = Some(true))?;
+    let running = mac.until_running("job").await?;
+    let statuses = running.status.and_then(|status| status.container_statuses);
+    ensure!(
+        statuses.is_some_and(|all| all.iter().all(|container| container.restart_count == 0)),
+        "a start that failed is no restart"
+    );
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+pub(crate) async fn a_kubeconfig_that_is_mended_makes_a_node() -> Result<()> {
+    let mac = Mac::new("words4").await?;
+    let path = mac.host.path("kubeconfig");
+    let good = std::fs::read_to_string(&path)?;
+    let token = mac.host.token.clone();
+    for (bad, said) in [
+        ("clusters: [".to_owned(), "kubeconfig"),
+        (good.replace(&token, "abcdef.wrong"), "Unauthorized"),
+    ] {
+        std::fs::write(&path, bad)?;
+        ensure!(!mac.start()?.ended().await?.success(), "{}", mac.host.log());
+        let log = mac.host.log();
+        let last = log.lines().rev().find(|line| line.starts_with("tart-kubelet: "));
+        let last = last.with_context(|| format!("no last words in {log}"))?;
+        ensure!(last.contains(said), "{last}");
+        ensure!(!log.contains(&token) && !log.contains("abcdef.wrong"), "{log}");
+    }
+    std::fs::write(&path, good)?;
+    let _agent = mac.start()?;
+    wait::until("a Node that is ready", PATIENCE, || async {
+        let node = mac.host.nodes().get(&mac.host.node).await?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let ready = conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        Ok(if ready {
+            Look::Done(())
+        } else {
+            Look::not_yet(conditions)
+        })
+    })
+    .await
+}

@@ -1,0 +1,99 @@
+//! Probes: startup, liveness and readiness, by program, HTTP, TCP and gRPC.
+
+use serde_json::{Value, json};
+
+use super::super::{Case, Moment, Step};
+use super::{STAY, wait};
+
+/// Serves the volume over HTTP, wherever it is.
+const SERVE: &str = "if [ -n \"$GUEST_ADDRESS\" ]; then exec python3 -m http.server --bind \"$GUEST_ADDRESS\" \
+     --directory /opt/work 8080; else exec httpd -f -p 8080 -h /opt/work; fi";
+
+fn probe(how: Value, failures: u32) -> Value {
+    let mut probe = json!({"periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": failures});
+    if let (Value::Object(probe), Value::Object(how)) = (&mut probe, how) {
+        probe.extend(how);
+    }
+    probe
+}
+
+fn program(file: &str) -> Value {
+    json!({"exec": {"command": ["test", "-e", format!("/opt/work/{file}")]}})
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let http = json!({"httpGet": {"path": "/ready", "port": 8080}});
+    let running = || Moment::State("main", "running");
+    let always = || json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 2});
+    vec![
+        Case::new("readiness-exec", "ready, and not any more", STAY)
+            .main(json!({"readinessProbe": probe(program("ready"), 1)}))
+            .until(running())
+            .touch("ready")
+            .until(Moment::True("Ready"))
+            .then(Step::Remove("ready"))
+            .until(Moment::NotTrue("Ready")),
+        Case::new("readiness-http", "ready when a page is there", SERVE)
+            .main(json!({"readinessProbe": probe(http.clone(), 1)}))
+            .until(running())
+            .touch("ready")
+            .until(Moment::True("Ready"))
+            .then(Step::Remove("ready"))
+            .until(Moment::NotTrue("Ready")),
+        Case::new(
+            "readiness-tcp",
+            "ready when a port is open",
+            &format!("{}; {SERVE}", wait("go")),
+        )
+        .main(json!({"readinessProbe": probe(json!({"tcpSocket": {"port": 8080}}), 1)}))
+        .until(running())
+        .touch("go")
+        .until(Moment::True("Ready")),
+        Case::new("liveness-exec", "restarted when a program says so", STAY)
+            .spec(always())
+            .main(json!({"livenessProbe": probe(program("alive"), 1), "startupProbe": probe(program("alive"), 600)}))
+            .until(running())
+            .touch("alive")
+            .until(Moment::True("Ready"))
+            .then(Step::Remove("alive"))
+            .until(Moment::Again("main", 1))
+            .until(Moment::NotTrue("Ready")),
+        Case::new("liveness-http", "restarted when a page is gone", SERVE)
+            .spec(always())
+            .main(json!({"livenessProbe": probe(http.clone(), 1), "startupProbe": probe(http, 600)}))
+            .until(running())
+            .touch("ready")
+            .until(Moment::True("Ready"))
+            .then(Step::Remove("ready"))
+            .until(Moment::Again("main", 1))
+            .until(Moment::NotTrue("Ready")),
+        Case::new("liveness-tcp", "restarted when a port is closed", STAY)
+            .spec(always())
+            .main(json!({"livenessProbe": probe(json!({"tcpSocket": {"port": 8080}}), 2)}))
+            .until(Moment::Again("main", 1)),
+        Case::new("liveness-grpc", "restarted when nobody answers gRPC", STAY)
+            .spec(always())
+            .main(json!({"livenessProbe": probe(json!({"grpc": {"port": 9090}}), 2)}))
+            .until(Moment::Again("main", 1)),
+        Case::new("liveness-never", "a probe ends a Pod that is never restarted", STAY)
+            .main(json!({"livenessProbe": probe(program("alive"), 1), "startupProbe": probe(program("alive"), 600)}))
+            .until(running())
+            .touch("alive")
+            .until(Moment::True("Ready"))
+            .then(Step::Remove("alive"))
+            .until(Moment::Over),
+        Case::new("startup-exec", "started, then ready", STAY)
+            .main(json!({
+                "startupProbe": probe(program("up"), 600), "readinessProbe": probe(program("ready"), 1),
+            }))
+            .until(running())
+            .touch("up")
+            .until(Moment::Started("main"))
+            .touch("ready")
+            .until(Moment::True("Ready")),
+        Case::new("startup-fails", "restarted when it does not start", STAY)
+            .spec(always())
+            .main(json!({"startupProbe": probe(program("up"), 2)}))
+            .until(Moment::Again("main", 1)),
+    ]
+}

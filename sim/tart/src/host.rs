@@ -1,0 +1,48 @@
+//! What the host is made of. Usually that is Linux as it is. Inside an emulated Mac (`sim/mac`) the programs of Linux lie elsewhere, and
+//! what a test would set through [`Control`](crate::Control) comes with the archive that `tart` was installed from.
+
+use crate::failure::Failure;
+use crate::switches::Switches;
+use std::path::{Path, PathBuf};
+
+/// Where an emulated Mac has Linux.
+const LINUX: &str = "/.sim/linux";
+/// The beginning of the addresses that guests of an emulated Mac have: all Macs of a machine share one loopback.
+const GUESTS: &str = "/.sim/guests";
+/// Where the set-up of a Mac puts what an archive holds.
+pub(crate) const RESOURCES: &str = "/usr/local/lib/tart.app/Contents/Resources";
+/// The switches of an archive.
+pub(crate) const SWITCHES: &str = "switches.json";
+
+fn in_a_mac() -> bool {
+    Path::new(LINUX).join("usr/bin").is_dir()
+}
+
+/// A folder of Linux, such as `usr`.
+pub(crate) fn linux(folder: &str) -> PathBuf {
+    let root = if in_a_mac() { LINUX } else { "/" };
+    Path::new(root).join(folder)
+}
+
+/// A program of Linux that macOS does not have.
+pub(crate) fn program(name: &str) -> PathBuf {
+    if in_a_mac() {
+        linux("usr/bin").join(name)
+    } else {
+        name.into()
+    }
+}
+
+/// The switches of a home where none was flipped.
+pub(crate) fn switches() -> Result<Switches, Failure> {
+    let bundled = Path::new(RESOURCES).join(SWITCHES);
+    let mut switches = match std::fs::read(&bundled) {
+        Ok(bytes) if in_a_mac() => serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Emulator(format!("{}: {error}", bundled.display())))?,
+        _ => Switches::default(),
+    };
+    if let Ok(addresses) = std::fs::read_to_string(GUESTS) {
+        addresses.trim().clone_into(&mut switches.addresses);
+    }
+    Ok(switches)
+}
