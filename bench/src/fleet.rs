@@ -5,6 +5,7 @@
 //! production, and the provider polls as seldom as it does there; only its own limit of calls is raised, since no Scaleway is at the
 //! other end, with the workers that go with it, and its wait for other clusters is left out, since there are none.
 
+pub(crate) mod audit;
 pub(crate) mod count;
 mod report;
 pub(crate) mod table;

@@ -54,48 +54,52 @@ const LINTS: &[Step] = &[
     },
 ];
 
-const BEFORE_TESTS: &[Step] = &[
-    Step {
-        name: "compile",
-        program: "cargo",
-        args: &["test", "--workspace", "--no-run", "--quiet"],
-    },
-    // Fetched before the tests, so that a missing part fails here with one clear message and not in the first test that needs it.
-    // Only what the tests run: building every part of the manifest would take longer than the rest of the gate.
-    Step {
-        name: "real parts",
-        program: "cargo",
-        args: &[
-            "run",
-            "--quiet",
-            "--package",
-            "russet",
-            "--",
-            "parts",
-            "fetch",
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "kubectl",
-            "kubelet",
-            "kube-proxy",
-            "helm",
-            "capi-core",
-            "cluster-api-config",
-            "containerd",
-            "ctr",
-            "containerd-shim-runc-v2",
-            "runc",
-            "cni-plugins",
-            "busybox",
-            "zsh",
-            "local-path-provisioner",
-            "metrics-server",
-            "xfsprogs-tree",
-        ],
-    },
+const BEFORE_TESTS: &[Step] = &[Step {
+    name: "compile",
+    program: "cargo",
+    args: &["test", "--workspace", "--no-run", "--quiet"],
+}];
+
+/// Only what the tests run: building every part of the manifest would take longer than the rest of the gate.
+const PARTS: &[&str] = &[
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "kube-proxy",
+    "helm",
+    "capi-core",
+    "cluster-api-config",
+    "containerd",
+    "ctr",
+    "containerd-shim-runc-v2",
+    "runc",
+    "cni-plugins",
+    "busybox",
+    "zsh",
+    "local-path-provisioner",
+    "metrics-server",
+    "xfsprogs-tree",
 ];
+
+/// Fetches the real parts before the tests, so that a missing one fails here with one clear message and not in the first test that needs it.
+/// The program is the one that was built with the tests, beside this one: `cargo run` would build it once more with other features.
+fn parts(root: &Path) -> Result<()> {
+    let here = std::env::current_exe().context("failed to find this program")?;
+    let russet = here.with_file_name("russet");
+    let status = Command::new(&russet)
+        .args(["parts", "fetch"])
+        .args(PARTS)
+        .current_dir(root)
+        .status()
+        .with_context(|| format!("failed to start {}", russet.display()))?;
+    if !status.success() {
+        bail!("`russet parts fetch` failed: {status}");
+    }
+    Ok(())
+}
 
 /// The fast half: no cluster, no tests.
 pub(crate) fn lint(root: &Path) -> Result<()> {
@@ -113,6 +117,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     report.run_all(root, LINTS)?;
     report.timed("dependencies", || dependencies::check(root))?;
     report.run_all(root, BEFORE_TESTS)?;
+    report.timed("real parts", || parts(root))?;
     let mut shaky = Vec::new();
     report.timed("tests", || {
         shaky = test_run::run(root)?;

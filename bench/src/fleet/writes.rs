@@ -3,10 +3,9 @@
 //! A thousand Macs renew a hundred Leases a second, so the log is read once, as it grows, and never as a whole; it is followed when it
 //! is exchanged for a new one.
 
+use super::audit::Line;
 use super::tail::Tail;
 use anyhow::Result;
-use serde::Deserialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -36,30 +35,6 @@ impl Writer {
     }
 }
 
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow)]
-    verb: Cow<'a, str>,
-    #[serde(borrow)]
-    user: User<'a>,
-    #[serde(borrow, rename = "objectRef")]
-    object: Option<Object<'a>>,
-}
-
-#[derive(Deserialize)]
-struct User<'a> {
-    #[serde(borrow)]
-    username: Cow<'a, str>,
-}
-
-#[derive(Deserialize, Default)]
-struct Object<'a> {
-    #[serde(borrow, default)]
-    resource: Cow<'a, str>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-}
-
 /// All writes so far.
 #[derive(Debug)]
 pub(crate) struct Writes {
@@ -87,19 +62,11 @@ impl Writes {
     }
 
     fn count(&mut self, line: &str) {
-        let Ok(Line { verb, user, object }) = serde_json::from_str(line) else {
+        let Some(line) = Line::parse(line).filter(Line::is_write) else {
             return;
         };
-        if !matches!(&*verb, "create" | "update" | "patch" | "delete" | "deletecollection") {
-            return;
-        }
-        let Object { resource, subresource } = object.unwrap_or_default();
-        let what = if subresource.is_empty() {
-            format!("{verb} {resource}")
-        } else {
-            format!("{verb} {resource}/{subresource}")
-        };
-        let writer = Writer::of(&user.username, &self.provider);
+        let what = line.what();
+        let writer = Writer::of(line.user(), &self.provider);
         *self.counts.entry(writer).or_default().entry(what).or_default() += 1;
     }
 }

@@ -1,8 +1,8 @@
 //! The figures of both as Markdown. Pure.
 
 use super::turns::{Pair, Turns};
+use crate::fleet::audit::is_write;
 use crate::fleet::table::{self, Head, Row, row};
-use crate::pods::requests::is_write;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;

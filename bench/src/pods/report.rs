@@ -1,7 +1,7 @@
 //! The figures of Macs with Pods as Markdown. Pure.
 
 use super::churn::Waits;
-use super::requests::is_write;
+use crate::fleet::audit::is_write;
 use crate::fleet::table::{self, Head, Row, row};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,9 +1,8 @@
 //! What nodes ask of the API server, counted along its audit log.
 
+use crate::fleet::audit::Line;
 use crate::fleet::tail::Tail;
 use anyhow::Result;
-use serde::Deserialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -11,32 +10,6 @@ const NODE: &str = "system:node:";
 
 /// Counts by node and by what was asked, such as `patch leases`.
 pub(crate) type Counts = BTreeMap<String, BTreeMap<String, usize>>;
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow)]
-    verb: Cow<'a, str>,
-    #[serde(borrow)]
-    stage: Cow<'a, str>,
-    #[serde(borrow)]
-    user: User<'a>,
-    #[serde(borrow, rename = "objectRef")]
-    object: Option<Object<'a>>,
-}
-
-#[derive(Deserialize)]
-struct User<'a> {
-    #[serde(borrow)]
-    username: Cow<'a, str>,
-}
-
-#[derive(Deserialize, Default)]
-struct Object<'a> {
-    #[serde(borrow, default)]
-    resource: Cow<'a, str>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-}
 
 /// All requests of nodes so far.
 #[derive(Debug)]
@@ -63,28 +36,15 @@ impl Requests {
     }
 
     fn count(&mut self, line: &str) {
-        let Ok(Line {
-            verb,
-            stage,
-            user,
-            object,
-        }) = serde_json::from_str(line)
-        else {
-            return;
-        };
-        let Some(node) = user.username.strip_prefix(NODE) else {
+        let Some(line) = Line::parse(line) else { return };
+        let Some(node) = line.user().strip_prefix(NODE) else {
             return;
         };
         // A watch is written down when it begins and when it ends.
-        if verb == "watch" && stage != "ResponseStarted" {
+        if line.verb == "watch" && line.stage != "ResponseStarted" {
             return;
         }
-        let Object { resource, subresource } = object.unwrap_or_default();
-        let what = match (resource.as_ref(), subresource.as_ref()) {
-            ("", _) => format!("{verb} (other)"),
-            (resource, "") => format!("{verb} {resource}"),
-            (resource, part) => format!("{verb} {resource}/{part}"),
-        };
+        let what = line.what();
         if let Some(counts) = self.counts.get_mut(node) {
             *counts.entry(what).or_default() += 1;
         } else {
@@ -108,15 +68,10 @@ pub(crate) fn between(before: &Counts, after: &Counts) -> BTreeMap<String, usize
     sum
 }
 
-/// Whether something that was asked changes anything.
-pub(crate) fn is_write(what: &str) -> bool {
-    let verb = what.split(' ').next().unwrap_or_default();
-    matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::audit::is_write;
     use std::io::Write as _;
 
     #[test]

@@ -107,7 +107,8 @@ impl Program {
             let otherwise = if path.starts_with("/dev/") { "or_not" } else { "place" };
             let _ = writeln!(text, "{otherwise} \"$shares\"/{STATUS}/{LAST_WORDS} {}", quoted(path));
         }
-        if self.input {
+        // A terminal whose other end has nothing more to say tells its program that the input is over.
+        if self.input || self.terminal {
             input::open(&mut text);
         }
         self.surroundings(&mut text, "fail");

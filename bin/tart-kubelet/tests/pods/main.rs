@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         reaching::a_port_of_a_vm_is_forwarded,
         reaching::the_log_of_the_start_before_is_there,
         reaching::a_container_is_attached_to_and_told_things,
+        reaching::a_container_that_asks_for_a_terminal_has_one,
         reaching::a_node_tells_what_it_is_and_what_its_pods_use,
         features::a_pod_follows_what_is_changed_about_it_and_what_it_refers_to,
         features::a_container_knows_its_address_and_leaves_its_last_words,
@@ -88,7 +89,10 @@ fn main() -> ExitCode {
         leaving::an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so,
         leaving::a_node_is_drained_with_grace_and_stays_cordoned,
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Each of them mostly waits, whatever the machine has.
+    arguments.test_threads.get_or_insert(4);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn run(case: impl Future<Output = Result<()>>) -> Result<(), libtest_mimic::Failed> {

@@ -265,6 +265,45 @@ pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
     Ok(())
 }
 
+/// A shell that waits on its terminal had its input ended at once when nobody was to be attached to it.
+pub(crate) async fn a_container_that_asks_for_a_terminal_has_one() -> Result<()> {
+    let there = Reached::new("reach6", "127.77.10.6").await?;
+    let mac = &there.mac;
+    let silent = json!({"spec": {"containers": [{"tty": true}]}});
+    let script = "[ -t 0 ] && [ -t 1 ] && stty size >/opt/work/size; read -r line; echo \"over: $line\"; exit 3";
+    let pod = mac.run("silent", script, silent).await?;
+    mac.until_running("silent").await?;
+    let size = mac.work(&pod).join("size");
+    wait::until_true("the size of its terminal", PATIENCE, || async {
+        Ok(std::fs::read_to_string(&size)? == "24 80\n")
+    })
+    .await?;
+    let log = there.says(&["logs", "silent"]).await?;
+    ensure!(log.is_empty(), "it waits for its input, which nobody ends: {log}");
+
+    let talking =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"stdin": true, "stdinOnce": true, "tty": true}]}});
+    mac.run("talking", script, talking).await?;
+    mac.until_running("talking").await?;
+    let mut attached = there.attached(&["attach", "-i", "talking"]).await?;
+    let mut stdin = attached.stdin.take().context("stdin")?;
+    stdin.write_all(b"hello\n").await?;
+    let mut lines = BufReader::new(attached.stdout.take().context("stdout")?).lines();
+    let mut heard = Vec::new();
+    while let Some(line) = tokio::time::timeout(PATIENCE, lines.next_line()).await?? {
+        heard.push(line.trim_end().to_owned());
+    }
+    ensure!(
+        heard.iter().any(|line| line == "over: hello"),
+        "{heard:?} {}",
+        mac.host.log()
+    );
+    drop(stdin);
+    let (_, ended) = mac.until_ended("talking").await?;
+    ensure!(ended.exit_code == 3, "{ended:?}");
+    Ok(())
+}
+
 pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()> {
     let there = Reached::new("reach5", "127.77.10.5").await?;
     let mac = &there.mac;

@@ -32,6 +32,9 @@ const RBAC: [&str; 6] = [
 const WEBHOOKS: &str = "webhook/manifests.yaml";
 const CRDS: &str = "crd/bases";
 
+/// The longest that an apiserver accepts; it has one core of a laptop to share with a fleet.
+const MAX_WEBHOOK_SECONDS: u32 = 30;
+
 /// Where the apiserver reaches the webhooks.
 pub(super) struct Webhooks {
     /// `https://address:port`, without a path.
@@ -155,6 +158,8 @@ fn call_by_url(object: &mut Value, webhooks: &Webhooks) {
         let path = text(webhook, "/clientConfig/service/path").unwrap_or("/").to_owned();
         if let Some(webhook) = webhook.as_object_mut() {
             webhook.insert("clientConfig".to_owned(), webhooks.client_config(&path));
+            // A write that a busy machine answers late is no error of the write.
+            webhook.insert("timeoutSeconds".to_owned(), json!(MAX_WEBHOOK_SECONDS));
         }
     }
 }
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_keeps_its_path() {
+    fn a_webhook_keeps_its_path_and_has_time() {
         let configuration = adapted(json!({
             "kind": "ValidatingWebhookConfiguration",
             "metadata": { "name": "validating-webhook-configuration" },
@@ -253,6 +258,7 @@ mod tests {
             configuration["webhooks"][0]["clientConfig"],
             json!({ "url": "https://127.0.0.1:9443/validate-x", "caBundle": "UEVN" })
         );
+        assert_eq!(configuration["webhooks"][0]["timeoutSeconds"], MAX_WEBHOOK_SECONDS);
     }
 
     #[test]

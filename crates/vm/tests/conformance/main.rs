@@ -48,7 +48,10 @@ fn main() -> ExitCode {
     for case in only_tart::ALL {
         trials.push(trial("only_tart", case.name, || run((case.run)(TartWorld::new()))));
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Each of them mostly waits, whatever the machine has.
+    arguments.test_threads.get_or_insert(4);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn trial(kind: &str, name: &str, run: impl FnOnce() + Send + 'static) -> Trial {

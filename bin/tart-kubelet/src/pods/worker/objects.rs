@@ -70,22 +70,32 @@ async fn read_claims(host: &Host, pod: &Pod, objects: &mut Objects) -> Result<()
     Ok(())
 }
 
-/// The same, with the claims, and the Services that a container is told of.
+/// The same, with the claims, and the Services that a container is told of. All are asked for at once: a Pod waits for them.
 pub(super) async fn read_all(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refused> {
     let namespace = pod.namespace().unwrap_or_default();
-    let mut objects = read(host, pod, sources).await?;
-    read_claims(host, pod, &mut objects).await?;
     let links = pod
         .spec
         .as_ref()
         .and_then(|spec| spec.enable_service_links)
         .unwrap_or(true);
-    if links {
-        objects.services = host.server.services(&namespace).await?;
-    }
-    if namespace != "default" || !links {
-        objects.services.extend(host.server.kubernetes().await?);
-    }
+    let near = async {
+        Ok::<_, Refused>(if links {
+            host.server.services(&namespace).await?
+        } else {
+            Vec::new()
+        })
+    };
+    let entrance = async {
+        Ok(if namespace != "default" || !links {
+            host.server.kubernetes().await?
+        } else {
+            None
+        })
+    };
+    let (mut objects, near, entrance) = tokio::try_join!(read(host, pod, sources), near, entrance)?;
+    read_claims(host, pod, &mut objects).await?;
+    objects.services = near;
+    objects.services.extend(entrance);
     Ok(objects)
 }
 
