@@ -15,6 +15,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Between two runs of a job that is started by the clock.
+const BREATH: Duration = Duration::from_secs(5);
+
 impl Inner {
     /// Seconds of launchd since the Mac exists.
     pub(in crate::macos) fn launchd_now(&self) -> f64 {
@@ -23,6 +26,16 @@ impl Inner {
 
     fn launchd_time(&self, seconds: f64) -> Duration {
         self.kit.second.mul_f64(seconds.clamp(0.0, 1e6))
+    }
+
+    /// How long a timer takes. What runs every minute would run many times a second on a Mac that is in a hurry, and many Macs
+    /// would do little else; nobody waits for such a timer longer than [`BREATH`].
+    fn pause(&self, seconds: f64, timer: Timer) -> Duration {
+        let quick = self.launchd_time(seconds);
+        match timer {
+            Timer::Interval => quick.max(BREATH.min(Duration::from_secs_f64(seconds.clamp(0.0, 1e6)))),
+            _ => quick,
+        }
     }
 
     /// Loads what is loaded at boot.
@@ -117,7 +130,7 @@ impl Inner {
                     });
                 }
                 Effect::After { seconds, timer } => {
-                    let pause = self.launchd_time(seconds);
+                    let pause = self.pause(seconds, timer);
                     self.start_soon(async move {
                         tokio::time::sleep(pause).await;
                         mac.fire(&key, serial, timer);
