@@ -29,12 +29,17 @@ const TESTS_PER_CORE: usize = 2;
 /// The programs that take minutes, longest first: a long one that starts last would be waited for alone.
 const LONG: &[(&str, &str)] = &[
     ("russet-e2e", "it"),
+    ("russet-e2e", "clients"),
+    ("russet-capi-provider", "shell"),
     ("russet-tart-kubelet", "pods"),
-    ("russet-e2e", "linux"),
+    ("russet-capi-provider", "crash"),
     ("russet", "it"),
+    ("russet-e2e", "linux"),
     ("russet-e2e", "beside"),
-    ("russet-e2e", "provider_parts"),
+    ("russet-bootstrap", "it"),
+    ("russet-bootstrap", "mac"),
     ("russet-e2e", "fleet"),
+    ("russet-e2e", "provider_parts"),
 ];
 
 /// A test program, as cargo built it.

@@ -250,12 +250,16 @@ fn terminal_size(size: russet_kubelet_api::Size) -> TerminalSize {
     }
 }
 
+/// As much as one frame of a stream holds: smaller pieces cost a frame each, which shows where much is copied out.
+const PIECE: usize = 32 * 1024;
+
 /// Passes output on to whoever wants it, to its end.
 async fn pass(from: &mut (dyn tokio::io::AsyncRead + Send + Unpin), to: Option<russet_kubelet_api::Writer>) {
     match to {
         Some(mut to) => {
+            let mut from = tokio::io::BufReader::with_capacity(PIECE, from);
             // A caller that left is noticed elsewhere.
-            let _ = tokio::io::copy(from, &mut to).await;
+            let _ = tokio::io::copy_buf(&mut from, &mut to).await;
             let _ = to.shutdown().await;
         }
         None => {

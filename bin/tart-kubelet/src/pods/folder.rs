@@ -45,6 +45,17 @@ impl Folders {
         )
     }
 
+    /// Removes what the containers of a Pod were given: its volumes, and what each was started with.
+    pub(crate) fn clear_secrets(&self, uid: &str) -> io::Result<()> {
+        let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for container in inside(&self.pod(uid).join("containers")) {
+            for attempt in inside(&container.path()) {
+                Room(attempt.path()).clear_secrets()?;
+            }
+        }
+        remove(&self.volumes(uid))
+    }
+
     /// Removes everything of a Pod.
     pub(crate) fn remove_pod(&self, uid: &str) -> io::Result<()> {
         remove(&self.pod(uid))
@@ -212,7 +223,12 @@ mod tests {
         }
         room.clear_secrets().unwrap();
         assert!(!room.env().exists() && room.status().exists());
+        // A start that was given up before it had a VM.
+        room.furnish().unwrap();
         let folders = Folders::new(dir.path());
+        make(&folders.volumes("0b5d7f3c")).unwrap();
+        folders.clear_secrets("0b5d7f3c").unwrap();
+        assert!(!room.env().exists() && room.status().exists() && !folders.volumes("0b5d7f3c").exists());
         assert_eq!(folders.uids(), ["0b5d7f3c"]);
         folders.remove_pod("0b5d7f3c").unwrap();
         folders.remove_pod("0b5d7f3c").unwrap();

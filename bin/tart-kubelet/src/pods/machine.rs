@@ -102,7 +102,19 @@ pub(crate) enum Life {
         ending: Ending,
         /// Whether its VM is gone, too.
         gone: bool,
+        /// Where the VM was reached. Whoever looks late sees only the end.
+        address: Option<Ipv4Addr>,
     },
+}
+
+impl Life {
+    /// Where the VM is or was reached.
+    pub(crate) fn address(&self) -> Option<Ipv4Addr> {
+        match self {
+            Self::Running { address, .. } | Self::Ended { address, .. } => *address,
+            Self::Making(_) | Self::Failed { .. } => None,
+        }
+    }
 }
 
 /// The parts of a host that all VMs share.

@@ -41,6 +41,7 @@ use super::Host;
 use super::directory::{Instance, Shown};
 use super::machine::{Life, Machine};
 use super::record::{self, Kept};
+use super::watched::Held;
 use crate::places::LIMIT;
 
 /// A Pod without news is looked at again: what was missed for any reason is noticed then.
@@ -79,10 +80,6 @@ enum Happened {
     Deleted(bool),
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is something that is under way or not"
-)]
 pub(super) struct Worker {
     host: Host,
     uid: String,
@@ -104,7 +101,10 @@ pub(super) struct Worker {
     changes: watch::Receiver<()>,
     /// When the volumes are compared with the API server again.
     refresh: Instant,
-    preparing: bool,
+    /// The task that fills the volumes.
+    preparing: Option<AbortHandle>,
+    /// Tasks that were told to end, until they have: they may still be writing what is about to be removed.
+    winding: Vec<AbortHandle>,
     writing: bool,
     deleting: bool,
     /// Why the Node did not take it on.
@@ -146,7 +146,8 @@ impl Worker {
             sources: Sources::default(),
             changes,
             refresh: Instant::now(),
-            preparing: false,
+            preparing: None,
+            winding: Vec::new(),
             writing: false,
             deleting: false,
             refusal: None,
@@ -162,12 +163,16 @@ impl Worker {
 
     pub(super) async fn run(mut self) {
         self.adopt();
+        // What it refers to is on its way while the Node decides whether to take it on.
+        if !self.kept.record.finished {
+            self.sources.held = self.host.watched.hold(&self.pod);
+        }
         if !self.admitted().await {
             // Gone before anything was decided.
             return farewell(&self.host, &self.uid, BTreeMap::new()).await;
         }
-        if !self.kept.record.finished {
-            self.sources.held = self.host.watched.hold(&self.pod);
+        if self.kept.record.finished {
+            self.sources.held = Held::default();
         }
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -195,7 +200,8 @@ impl Worker {
             mut tasks,
             ..
         } = self;
-        tasks.abort_all();
+        // Whoever is still writing would write after the farewell.
+        tasks.shutdown().await;
         farewell(&host, &uid, machines).await;
     }
 
@@ -241,18 +247,19 @@ impl Worker {
         facts.host_ips = (self.host.options.address)().into_iter().collect();
         let mut over = Vec::new();
         for (name, machine) in &self.machines {
+            let life = machine.now();
+            if let Some(address) = life.address()
+                && start::is_main(&self.pod, name)
+            {
+                let outside = self.scraped.as_ref().and_then(Scraped::address);
+                facts.pod_ips = vec![outside.unwrap_or(address.into())];
+            }
             let known = facts.container_mut(name);
-            match machine.now() {
+            match life {
                 Life::Making(why) => known.note = why,
-                Life::Running { since, address } => {
+                Life::Running { since, .. } => {
                     if !matches!(known.state, State::Running { .. }) {
                         known.running(record::id(&machine.vm), since);
-                    }
-                    if let Some(address) = address
-                        && start::is_main(&self.pod, name)
-                    {
-                        let outside = self.scraped.as_ref().and_then(Scraped::address);
-                        facts.pod_ips = vec![outside.unwrap_or(address.into())];
                     }
                 }
                 Life::Failed { reason, message, pause } => {
@@ -264,7 +271,7 @@ impl Worker {
                     over.push(name.clone());
                 }
                 Life::Ended { gone: false, .. } => {}
-                Life::Ended { ending, gone: true } => {
+                Life::Ended { ending, gone: true, .. } => {
                     if let Some(entry) = self.host.shop.ledger.get(&machine.vm) {
                         known.exited(record::exit(&machine.vm, &entry, &ending));
                     }

@@ -117,6 +117,11 @@ impl Driver {
         });
     }
 
+    fn over(&self, ending: Ending, gone: bool) {
+        let address = self.life.borrow().address();
+        self.life.send_replace(Life::Ended { ending, gone, address });
+    }
+
     pub(super) fn entry(&self) -> Option<Entry> {
         self.shop.ledger.get(&self.vm)
     }
@@ -138,17 +143,14 @@ impl Driver {
             Some(Stage::Cloned) => self.boot().await,
             Some(Stage::Running { process, at }) => self.live(&process, at).await,
             Some(Stage::Stopped(ending)) => {
-                self.life.send_replace(Life::Ended {
-                    ending: ending.clone(),
-                    gone: false,
-                });
+                self.over(ending.clone(), false);
                 self.remove().await?;
                 self.advance(Stage::Deleted(ending))?;
                 Ok(Next::Step)
             }
             Some(Stage::Deleted(ending)) => {
                 self.place = None;
-                self.life.send_replace(Life::Ended { ending, gone: true });
+                self.over(ending, true);
                 Ok(Next::Over)
             }
         }

@@ -18,6 +18,8 @@ use crate::pods::{folder, guest};
 const MAIN: &str = "main";
 /// How often the host is asked for the end of a program.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long a container counts as just started.
+const YOUNG: Duration = Duration::from_mins(1);
 /// Asking for an address starts a process, so a guest that takes long to have one is asked less often.
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 /// A guest that is asked to run something and does not answer within this is asked again.
@@ -88,11 +90,13 @@ impl Driver {
         let runtime = &self.shop.runtime;
         let known = self.entry().and_then(|entry| entry.running);
         let begun = Instant::now();
+        let mut located = None;
         if self.plan.command && runtime.step(&self.name, MAIN).await?.is_none() {
             self.answered(begun).await?;
             if let Some(stand_in) = self.plan.late {
                 let address = self.located(begun).await?;
                 guest::fill_in(&self.room.env(), stand_in, address)?;
+                located = Some(address);
             }
             let command = GuestCommand {
                 words: guest::start(),
@@ -104,7 +108,9 @@ impl Driver {
                 Err(error) => return Err(error.into()),
             }
         }
-        let address = if known.is_some() || self.plan.command {
+        let address = if located.is_some() {
+            located
+        } else if known.is_some() || self.plan.command {
             runtime.address(&self.name).await?
         } else {
             Some(self.located(begun).await?)
@@ -158,6 +164,7 @@ impl Driver {
     /// Waits for the end of the container's program; one without a program ends with its VM.
     async fn watch(&self, mut address: Option<Ipv4Addr>) -> Result<Step, Trouble> {
         let mut pause = LOOK;
+        let begun = Instant::now();
         let mut marker = Marker::new(self.room.log(), self.room.marks());
         loop {
             if let Err(error) = marker.look(Timestamp::now()) {
@@ -184,7 +191,8 @@ impl Driver {
             }
             tokio::time::sleep(pause).await;
             pause = if address.is_some() {
-                LOOK
+                // What has run for a while is not looked at for its first word or its early end.
+                if begun.elapsed() < YOUNG { LOOK } else { LOOK * 2 }
             } else {
                 (pause * 2).min(SLOWEST_LOOK)
             };

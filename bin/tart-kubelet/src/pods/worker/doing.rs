@@ -12,22 +12,22 @@ use tokio::time::Instant;
 
 use super::hooks::Within;
 use super::{Happened, REFRESH, SLOWEST_AGAIN, Worker, objects, start};
-use crate::pods::folder;
 use crate::pods::machine::{Life, Machine};
 use crate::pods::watched::Held;
 
 impl Worker {
     pub(super) fn prepare(&mut self) {
         let waits = self.later.is_some_and(|later| Instant::now() < later);
-        if self.preparing || waits {
+        if self.preparing.is_some() || waits {
             return;
         }
-        self.preparing = true;
         self.refresh = Instant::now() + REFRESH;
         let (host, pod, sources) = (self.host.clone(), Arc::clone(&self.pod), self.sources.clone());
         let facts = self.kept.record.facts.clone();
-        self.tasks
+        let task = self
+            .tasks
             .spawn(async move { Happened::Prepared(objects::prepare(&host, &pod, &facts, &sources).await) });
+        self.preparing = Some(task);
     }
 
     /// Volumes follow what they are made of for as long as somebody may read them.
@@ -106,6 +106,7 @@ impl Worker {
         let Some(machine) = self.machines.get(&stop.container) else {
             if let Some(task) = self.starting.remove(&stop.container) {
                 task.abort();
+                self.winding.push(task);
             }
             facts.abandoned();
             return;
@@ -134,15 +135,22 @@ impl Worker {
         }
     }
 
+    /// Removes what the Pod was given, once nobody can write it again. Volumes that were being refreshed when the last container
+    /// ended were written after they had been removed, with the Secrets in them, and stayed for as long as the Pod.
     pub(super) fn finish(&mut self) {
-        if self.machines.is_empty() && self.starting.is_empty() {
+        if let Some(task) = self.preparing.take() {
+            task.abort();
+            self.winding.push(task);
+        }
+        // Each of them wakes the loop when it has ended.
+        self.winding.retain(|task| !task.is_finished());
+        if self.machines.is_empty() && self.starting.is_empty() && self.winding.is_empty() {
             self.kept.record.finished = true;
             self.kept.record.facts.prepared = false;
             self.host.roster.remove(&self.uid);
             self.sources.held = Held::default();
-            let volumes = self.host.folders.volumes(&self.uid);
-            if let Err(error) = folder::remove(&volumes) {
-                tracing::warn!(uid = self.uid, %error, "the volumes of a Pod could not be removed");
+            if let Err(error) = self.host.folders.clear_secrets(&self.uid) {
+                tracing::warn!(uid = self.uid, %error, "what a Pod was given could not be removed");
             }
         }
     }

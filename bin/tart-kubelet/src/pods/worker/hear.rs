@@ -12,8 +12,10 @@ impl Worker {
     pub(super) fn hear(&mut self, happened: Happened) {
         match happened {
             Happened::Prepared(done) => {
-                self.preparing = false;
+                self.preparing = None;
                 match done {
+                    // It was done before it could be told not to.
+                    _ if self.kept.record.finished => {}
                     Ok(()) => {
                         self.kept.record.facts.prepared = true;
                         self.pause = AGAIN;

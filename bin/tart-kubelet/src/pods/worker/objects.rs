@@ -39,20 +39,25 @@ pub(super) struct Sources {
 /// Everything that the Pod's volumes are filled from. What is not there is left out.
 async fn read(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refused> {
     let wanted = references(pod);
-    let mut objects = Objects::default();
-    for name in wanted.config_maps {
-        let found = sources.held.config_map(&name).await?;
-        objects
-            .config_maps
-            .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
-    }
-    for name in wanted.secrets {
-        let found = sources.held.secret(&name).await?;
-        objects
-            .secrets
-            .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
-    }
-    objects.tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), &sources.tokens).await?;
+    let held = async {
+        let mut objects = Objects::default();
+        for name in wanted.config_maps {
+            let found = sources.held.config_map(&name).await?;
+            objects
+                .config_maps
+                .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
+        }
+        for name in wanted.secrets {
+            let found = sources.held.secret(&name).await?;
+            objects
+                .secrets
+                .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
+        }
+        Ok(objects)
+    };
+    let tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), &sources.tokens);
+    let (mut objects, tokens) = tokio::try_join!(held, tokens)?;
+    objects.tokens = tokens;
     Ok(objects)
 }
 
