@@ -169,17 +169,20 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     Ok(report.markdown())
 }
 
-/// The command that makes the same figures with programs of the same make: the provider is the one beside this program.
+/// The command that makes the same figures with a provider of the same make.
 pub(crate) fn command(words: &[String]) -> String {
+    command_with(&["russet-capi-provider"], &words.join(" "))
+}
+
+/// The command that makes the same figures with programs of the same make, which lie beside this one.
+pub(crate) fn command_with(packages: &[&str], words: &str) -> String {
     let (flag, folder) = if cfg!(debug_assertions) {
         ("", "debug")
     } else {
         ("--release ", "release")
     };
-    format!(
-        "cargo build {flag}-p russet-bench -p russet-capi-provider\ntarget/{folder}/russet-bench {}",
-        words.join(" ")
-    )
+    let packages: String = packages.iter().flat_map(|package| [" -p ", package]).collect();
+    format!("cargo build {flag}-p russet-bench{packages}\ntarget/{folder}/russet-bench {words}")
 }
 
 /// What stands above figures that were made until now.

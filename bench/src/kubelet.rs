@@ -9,7 +9,7 @@ mod report;
 mod turns;
 
 use crate::fleet::table::Head;
-use crate::fleet::{load, say};
+use crate::fleet::{command_with, load, say};
 use crate::machine::Machine;
 use crate::pods::requests::{self, Requests};
 use anyhow::{Context, Result, ensure};
@@ -60,16 +60,11 @@ pub(crate) struct Options {
 impl Options {
     /// The command that makes the same figures.
     fn command(&self) -> String {
-        let (flag, folder) = if cfg!(debug_assertions) {
-            ("", "debug")
-        } else {
-            ("--release ", "release")
-        };
-        format!(
-            "cargo build {flag}-p russet-bench -p russet-tart-kubelet -p russet-sim-tart\n\
-             target/{folder}/russet-bench kubelet --window {} --execs {} --copies {} --mib {} --pods {}",
+        let words = format!(
+            "kubelet --window {} --execs {} --copies {} --mib {} --pods {}",
             self.window, self.execs, self.copies, self.mib, self.pods
-        )
+        );
+        command_with(&["russet-tart-kubelet", "russet-sim-tart"], &words)
     }
 }
 

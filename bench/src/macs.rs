@@ -14,7 +14,7 @@ mod threads;
 mod world;
 
 use crate::fleet::table::Head;
-use crate::fleet::{command, head, load, say};
+use crate::fleet::{command_with, head, load, say};
 use anyhow::{Result, ensure};
 use clap::Args;
 use report::{Downtime, Report};
@@ -51,8 +51,8 @@ impl Options {
             hosts,
         } = self;
         let words = format!("macs --macs {macs} --at-once {at_once} --agent-mib {agent_mib} --hosts {hosts}");
-        // The emulated Macs run a program of their own, which lies beside this one.
-        command(&[words]).replace("-p russet-capi-provider", "-p russet-sim-mac")
+        // The emulated Macs run a program of their own.
+        command_with(&["russet-sim-mac"], &words)
     }
 }
 

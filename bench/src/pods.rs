@@ -11,7 +11,7 @@ mod report;
 pub(crate) mod requests;
 
 use crate::fleet::table::Head;
-use crate::fleet::{load, say};
+use crate::fleet::{command_with, load, say};
 use crate::machine::Machine;
 use anyhow::{Context, Result, ensure};
 use churn::Churn;
@@ -56,15 +56,8 @@ pub(crate) struct Options {
 impl Options {
     /// The command that makes the same figures.
     fn command(&self) -> String {
-        let (flag, folder) = if cfg!(debug_assertions) {
-            ("", "debug")
-        } else {
-            ("--release ", "release")
-        };
-        format!(
-            "cargo build {flag}-p russet-bench\ntarget/{folder}/russet-bench pods --macs {} --rate {} --window {}",
-            self.macs, self.rate, self.window
-        )
+        let Self { macs, rate, window, .. } = self;
+        command_with(&[], &format!("pods --macs {macs} --rate {rate} --window {window}"))
     }
 }
 
