@@ -224,8 +224,8 @@ fn see(api: &Api<Pod>, book: &Book, pod: &Pod) {
             if known.running.is_none() || known.job {
                 let status = pod.status.clone().unwrap_or_default();
                 book.fail(format!("{name} failed: {:?} {:?}", status.reason, status.message));
+                delete(api, book, name, Duration::ZERO);
             }
-            delete(api, book, name, Duration::ZERO);
         }
         _ => {}
     }

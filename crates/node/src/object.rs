@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::{Value, json};
 
 use crate::sight::{Condition, Sight};
@@ -165,6 +166,14 @@ pub(crate) fn later(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
 /// The renewal of a Lease.
 pub(crate) fn renewal(now: Timestamp) -> Value {
     json!({"spec": {"renewTime": k8s_micro_time(now)}})
+}
+
+/// A Lease that is renewed as a whole.
+pub(crate) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
+    lease.spec.get_or_insert_default().renew_time = Some(MicroTime(now));
+    // Others need not hear who wrote which field.
+    lease.metadata.managed_fields = None;
+    lease
 }
 
 fn k8s_time(at: Timestamp) -> String {

@@ -304,6 +304,6 @@ async fn run(machine: Arc<Machine>, listener: Option<TcpListener>) {
 
 /// The agent, which stays when it has given up: only other orders wake it.
 async fn carry_out(machine: Arc<Machine>, booted: Timestamp) {
-    agent::run(&machine, booted).await;
+    Box::pin(agent::run(&machine, booted)).await;
     std::future::pending::<()>().await;
 }

@@ -8,12 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Node;
-use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
 use russet_api::annotations::PREPULL;
 use russet_vm::{Error, Golden, GoldenKey, ImageRef, PullPolicy};
 use tokio::task::JoinSet;
@@ -30,35 +26,18 @@ const MOST: usize = 8;
 /// What stands in the metrics for the pool of a Pod.
 const POOL: &str = "prepull";
 
-type Events = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Node>>>>;
-
 /// Fetches what the Node's annotation names, until it is dropped.
 pub(super) async fn run(host: &Host) -> Infallible {
-    let mut client = host.options.watching.clone();
+    let mut nodes = host.around.nodes();
     let mut wish = Wish::default();
     loop {
-        if client.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
+        if let Ok(node) = &*nodes.borrow_and_update() {
+            wish.hear(host, node);
         }
-        let Some(joined) = client.borrow_and_update().clone() else {
-            continue;
-        };
-        let mine = watcher::Config::default().fields(&format!("metadata.name={}", host.options.node));
-        let mut events: Events = watcher(Api::<PartialObjectMeta<Node>>::all(joined), mine)
-            .default_backoff()
-            .boxed();
-        loop {
-            tokio::select! {
-                event = events.next() => match event {
-                    Some(Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node))) => wish.hear(host, &node),
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => tracing::debug!(%error, "the watch of the Node was interrupted; it goes on"),
-                    None => break,
-                },
-                _ = client.changed() => break,
-                () = tokio::time::sleep_until(wish.due), if wish.waits() => wish.fetch(host),
-                Some(done) = wish.tasks.join_next() => if let Ok((name, golden)) = done { wish.arrived(host, name, golden) },
-            }
+        tokio::select! {
+            heard = nodes.changed() => if heard.is_err() { std::future::pending::<()>().await },
+            () = tokio::time::sleep_until(wish.due), if wish.waits() => wish.fetch(host),
+            Some(done) = wish.tasks.join_next() => if let Ok((name, golden)) = done { wish.arrived(host, name, golden) },
         }
     }
 }
@@ -87,7 +66,7 @@ impl Default for Wish {
 }
 
 impl Wish {
-    fn hear(&mut self, host: &Host, node: &PartialObjectMeta<Node>) {
+    fn hear(&mut self, host: &Host, node: &Node) {
         let text = node.annotations().get(PREPULL).map_or("", String::as_str);
         if text == self.text {
             return;

@@ -10,12 +10,14 @@
 //! A Pod that vanished while nobody looked leaves a VM that nobody wants, and a Pod that is there may have one already. So nothing
 //! is started before the host was looked at ([`recover`]), and nothing is taken away before the API server has told all Pods.
 
+mod around;
 pub(crate) mod directory;
 mod evictions;
 pub(crate) mod folder;
 pub(crate) mod guest;
 pub(crate) mod images;
 pub(crate) mod journal;
+mod lasting;
 pub(crate) mod machine;
 mod record;
 mod recover;
@@ -31,20 +33,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use russet_pod::quantity::Amount;
 use russet_vm::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::around::Around;
 use self::directory::Directory;
 pub use self::directory::Handle;
 pub(crate) use self::evictions::Evictions;
 use self::folder::Folders;
 use self::images::Images;
+use self::lasting::Lasting;
 use self::machine::Shop;
 use self::roster::Roster;
 use self::server::Server;
@@ -104,6 +107,7 @@ pub(crate) struct Host {
     pub(crate) evictions: Evictions,
     pub(crate) server: Server,
     pub(crate) watched: Watched,
+    pub(crate) around: Around,
     pub(crate) folders: Folders,
     pub(crate) roster: Roster,
     pub(crate) directory: Directory,
@@ -213,6 +217,7 @@ impl Pods {
                 Arc::clone(&options.meters),
             ),
             watched: Watched::new(options.watching.clone()),
+            around: Around::watch(&options.watching, &options.node),
             folders: Folders::new(&options.state),
             roster: Roster::default(),
             directory,
@@ -240,30 +245,20 @@ struct Watch {
 
 impl Watch {
     async fn run(mut self) -> Infallible {
-        let mut client = self.host.options.watching.clone();
+        let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.host.options.node));
+        let mut events = Lasting::new(self.host.options.watching.clone(), Api::<Pod>::all, mine);
         let mut sweep = tokio::time::interval_at(tokio::time::Instant::now() + SWEEP, SWEEP);
         loop {
-            if client.wait_for(Option::is_some).await.is_err() {
-                // Whoever joins is gone, and so shall we be.
-                std::future::pending::<()>().await;
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.hear(event),
+                    Some(Err(error)) => tracing::debug!(%error, "the watch of Pods was interrupted; it goes on"),
+                    // Whoever joins is gone, and so shall we be.
+                    None => std::future::pending::<()>().await,
+                },
+                _ = sweep.tick() => self.sweep(),
             }
-            let joined = client.borrow_and_update().clone();
-            let Some(joined) = joined else { continue };
-            let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.host.options.node));
-            let mut events = watcher(Api::<Pod>::all(joined), mine).default_backoff().boxed();
-            loop {
-                tokio::select! {
-                    event = events.next() => match event {
-                        Some(Ok(event)) => self.hear(event),
-                        Some(Err(error)) => tracing::debug!(%error, "the watch of Pods was interrupted; it goes on"),
-                        None => break,
-                    },
-                    // Another certificate: the old one may end while the watch goes on.
-                    _ = client.changed() => break,
-                    _ = sweep.tick() => self.sweep(),
-                }
-                self.host.options.meters.pods(self.seats.len());
-            }
+            self.host.options.meters.pods(self.seats.len());
         }
     }
 
@@ -352,6 +347,7 @@ impl Watch {
     /// Looks for VMs that nothing is written about, such as the late clone of an agent that died.
     fn sweep(&mut self) {
         self.seats.retain(|_, seat| !seat.task.is_finished());
+        self.host.watched.sweep();
         if self.host.options.keeping.keep_unused {
             return;
         }

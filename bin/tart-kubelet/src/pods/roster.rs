@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use russet_pod::admit::{self, Refusal};
 
 use super::Host;
@@ -31,7 +31,8 @@ impl Roster {
         self.pods().remove(uid);
     }
 
-    /// Whether a Pod is taken on. It is asked against the Node as it is now: others label and taint it.
+    /// Whether a Pod is taken on. Others label and taint the Node, and what is known of it may be a moment old: nobody is sent away
+    /// without another look at it.
     pub(crate) async fn admit(
         &self,
         host: &Host,
@@ -39,34 +40,36 @@ impl Roster {
         pod: &Arc<Pod>,
     ) -> Result<Result<(), Refusal>, ServerError> {
         let _turn = self.turn.lock().await;
-        let node = host.server.node().await?;
-        let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
-        let place = admit::Host {
-            name: host.options.node.clone(),
-            labels: node.metadata.labels.unwrap_or_default(),
-            taints: spec.taints.unwrap_or_default(),
-            allocatable: russet_pod::quantity::amounts(status.allocatable.as_ref()),
-            vms: LIMIT,
-            pressures: status
-                .conditions
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|condition| condition.type_.ends_with("Pressure") && condition.status == "True")
-                .map(|condition| condition.type_)
-                .collect(),
-            shutting_down: false,
-        };
-        let others: Vec<Arc<Pod>> = self
-            .pods()
-            .iter()
-            .filter(|(other, _)| *other != uid)
-            .map(|(_, pod)| Arc::clone(pod))
-            .collect();
-        let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
-        let verdict = admit::admit(pod, &place, &others);
+        let mut verdict = self.verdict(&*host.around.node().await?, uid, pod);
+        if verdict.is_err() {
+            verdict = self.verdict(&host.server.node().await?, uid, pod);
+        }
         if verdict.is_ok() {
             self.add(uid, pod);
         }
         Ok(verdict)
+    }
+
+    fn verdict(&self, node: &Node, uid: &str, pod: &Pod) -> Result<(), Refusal> {
+        let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_deref());
+        let place = admit::Host {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            allocatable: russet_pod::quantity::amounts(status.and_then(|status| status.allocatable.as_ref())),
+            vms: LIMIT,
+            pressures: conditions
+                .unwrap_or_default()
+                .iter()
+                .filter(|condition| condition.type_.ends_with("Pressure") && condition.status == "True")
+                .map(|condition| condition.type_.clone())
+                .collect(),
+            shutting_down: false,
+        };
+        let pods = self.pods();
+        let others = pods.iter().filter(|(other, _)| *other != uid);
+        let others: Vec<&Pod> = others.map(|(_, pod)| pod.as_ref()).collect();
+        admit::admit(pod, &place, &others)
     }
 }

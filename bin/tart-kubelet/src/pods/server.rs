@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use russet_pod::Claim;
 use serde_json::{Value, json};
@@ -16,6 +16,12 @@ use crate::meters::Meters;
 
 /// An answer that takes longer is asked for again.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pauses after which a node asks again for what it was refused: whoever decides what a node may have watches the Pods, too, and may
+/// hear of one a moment after its node has. Every seventh Pod of a busy cluster waited a second for its token.
+pub(crate) fn settling() -> impl Iterator<Item = Duration> + Send {
+    [20, 40, 80, 160, 320].into_iter().map(Duration::from_millis)
+}
 
 /// Why the API server did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -159,21 +165,6 @@ impl Server {
         Ok(Some(Claim { claim, volume }))
     }
 
-    pub(crate) async fn services(&self, namespace: &str) -> Result<Vec<Service>, ServerError> {
-        let api: Api<Service> = Api::namespaced(self.client()?, namespace);
-        let list = ListParams::default();
-        let found = self.ask(|| "list Services".to_owned(), api.list(&list)).await?;
-        Ok(found.items)
-    }
-
-    /// The Service of the API server itself.
-    pub(crate) async fn kubernetes(&self) -> Result<Option<Service>, ServerError> {
-        let api: Api<Service> = Api::namespaced(self.client()?, "default");
-        let list = ListParams::default().fields("metadata.name=kubernetes");
-        let found = self.ask(|| "list Services".to_owned(), api.list(&list)).await?;
-        Ok(found.items.into_iter().next())
-    }
-
     /// A token of a Pod's ServiceAccount, and until when it is good. It dies with the Pod.
     pub(crate) async fn token(
         &self,
@@ -200,9 +191,20 @@ impl Server {
             ..TokenRequest::default()
         };
         let params = PostParams::default();
-        let call = api.create_token_request(account, &params, &request);
         let what = || format!("get a token of the ServiceAccount {account}");
-        let answer = self.ask(what, call).await?;
+        let mut settling = settling();
+        let answer = loop {
+            let answer = self
+                .ask(what, api.create_token_request(account, &params, &request))
+                .await;
+            match answer {
+                Err(error) if error.code() == Some(403) => match settling.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(error),
+                },
+                answer => break answer?,
+            }
+        };
         match answer.status {
             Some(status) => Ok((status.token, status.expiration_timestamp.0)),
             None => Err(ServerError::Late { what: what() }),

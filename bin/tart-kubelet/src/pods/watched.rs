@@ -8,25 +8,32 @@
 //!
 //! A Node may read what its Pods refer to and nothing else, so there is a watch per object and none of a whole kind, as with any
 //! kubelet. Nobody polls: an object that appears or changes is told, and one that cannot change is not watched any more.
+//!
+//! A Mac that runs job after job of one namespace needs the same few ConfigMaps each time, so the watch of one is kept for a while
+//! after its last Pod. Secrets are not: what no Pod here needs is not known here.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use russet_pod::references;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use super::server::ServerError;
+use super::lasting::Lasting;
+use super::server::{ServerError, settling};
 
 /// An object that is not known after this is not waited for any longer; it is asked for again.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a ConfigMap is watched after the last Pod that began with it.
+const REST: Duration = Duration::from_mins(5);
 
 /// What is watched, a kind that only its owner may be able to change.
 pub(crate) trait Kind:
@@ -65,6 +72,8 @@ enum Known<K> {
 /// An object that is watched for as long as this is held.
 pub(crate) struct Entry<K> {
     known: watch::Receiver<Known<K>>,
+    /// Its watch was interrupted and has said nothing since, so what is known may be old.
+    cut_off: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -92,13 +101,17 @@ impl<K: Kind> Entry<K> {
     }
 }
 
-/// By namespace and name.
-type Entries<K> = BTreeMap<(String, String), Weak<Entry<K>>>;
+/// Namespace and name.
+type Key = (String, String);
+type Entries<K> = BTreeMap<Key, Weak<Entry<K>>>;
+type Resting = BTreeMap<Key, (Instant, Arc<Entry<ConfigMap>>)>;
 
 struct Shared {
     client: watch::Receiver<Option<Client>>,
     config_maps: Mutex<Entries<ConfigMap>>,
     secrets: Mutex<Entries<Secret>>,
+    /// ConfigMaps that some Pod referred to, and until when they are kept even if none does now.
+    resting: Mutex<Resting>,
     changed: watch::Sender<()>,
 }
 
@@ -146,6 +159,7 @@ impl Watched {
             client,
             config_maps: Mutex::default(),
             secrets: Mutex::default(),
+            resting: Mutex::default(),
             changed,
         }))
     }
@@ -155,10 +169,23 @@ impl Watched {
         let namespace = pod.namespace().unwrap_or_default();
         let wanted = references(pod);
         let secrets = wanted.secrets.into_iter().chain(wanted.pull_secrets);
+        let config_maps = self.entries(&self.0.config_maps, &namespace, wanted.config_maps.into_iter());
+        let rested = Instant::now() + REST;
+        lock(&self.0.resting).extend(
+            config_maps
+                .iter()
+                .map(|(name, entry)| ((namespace.clone(), name.clone()), (rested, Arc::clone(entry)))),
+        );
         Held(Arc::new(Objects {
-            config_maps: self.entries(&self.0.config_maps, &namespace, wanted.config_maps.into_iter()),
+            config_maps,
             secrets: self.entries(&self.0.secrets, &namespace, secrets),
         }))
+    }
+
+    /// Lets go of what no Pod has asked for in a while.
+    pub(crate) fn sweep(&self) {
+        let now = Instant::now();
+        lock(&self.0.resting).retain(|_, (until, _)| now < *until);
     }
 
     /// Tells that some object changed.
@@ -177,7 +204,10 @@ impl Watched {
         let mut held = BTreeMap::new();
         for name in names {
             let key = (namespace.to_owned(), name.clone());
-            let entry = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            // What may be old is read anew.
+            let known = all.get(&key).and_then(Weak::upgrade);
+            let known = known.filter(|entry| !entry.cut_off.load(Ordering::Relaxed));
+            let entry = known.unwrap_or_else(|| {
                 let entry = Arc::new(self.watch(namespace, &name));
                 all.insert(key, Arc::downgrade(&entry));
                 entry
@@ -189,7 +219,10 @@ impl Watched {
 
     fn watch<K: Kind>(&self, namespace: &str, name: &str) -> Entry<K> {
         let (tell, known) = watch::channel(Known::Unknown(None));
+        let cut_off = Arc::new(AtomicBool::new(false));
         let follow = Follow {
+            shared: Arc::downgrade(&self.0),
+            cut_off: Arc::clone(&cut_off),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             client: self.0.client.clone(),
@@ -198,17 +231,20 @@ impl Watched {
         };
         Entry {
             known,
+            cut_off,
             task: tokio::spawn(follow.run()),
         }
     }
 }
 
-fn lock<K>(entries: &Mutex<Entries<K>>) -> MutexGuard<'_, Entries<K>> {
-    entries.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The watch of one object.
 struct Follow<K> {
+    shared: Weak<Shared>,
+    cut_off: Arc<AtomicBool>,
     namespace: String,
     name: String,
     client: watch::Receiver<Option<Client>>,
@@ -218,33 +254,53 @@ struct Follow<K> {
 
 impl<K: Kind> Follow<K> {
     async fn run(mut self) {
-        // Whoever joins is gone if this fails, and so shall we be.
-        while self.client.wait_for(Option::is_some).await.is_ok() {
-            let Some(client) = self.client.borrow_and_update().clone() else {
-                continue;
-            };
-            let one = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-            let mut events = watcher(Api::<K>::namespaced(client, &self.namespace), one)
-                .default_backoff()
-                .boxed();
-            let mut listed = None;
-            loop {
-                let event = tokio::select! {
-                    event = events.next() => event,
-                    // Another certificate: the old one may end while the watch goes on.
-                    _ = self.client.changed() => break,
-                };
-                let done = match event {
-                    Some(Ok(event)) => self.hear(event, &mut listed),
-                    Some(Err(error)) => {
-                        self.interrupted(&error);
-                        false
+        if self.glance().await {
+            return;
+        }
+        let one = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let namespace = self.namespace.clone();
+        let api = move |client| Api::<K>::namespaced(client, &namespace);
+        let mut events = Lasting::new(self.client.clone(), api, one);
+        let mut listed = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    self.cut_off.store(false, Ordering::Relaxed);
+                    if self.hear(event, &mut listed) {
+                        return;
                     }
-                    None => break,
-                };
-                if done {
-                    return;
                 }
+                Err(error) => {
+                    self.interrupted(&error);
+                    // For those who come later it is not kept: without a Pod it may not be ours to read any more.
+                    if let Some(shared) = self.shared.upgrade() {
+                        lock(&shared.resting).remove(&(self.namespace.clone(), self.name.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for the object before it is watched: an API server answers a list when it is sure that nothing newer is on its way,
+    /// which takes it ten times as long, and a Pod waits for this. `true` if nothing will ever follow. What goes wrong here is
+    /// found again, and told, by the watch.
+    async fn glance(&mut self) -> bool {
+        if self.client.wait_for(Option::is_some).await.is_err() {
+            return true;
+        }
+        let Some(client) = self.client.borrow().clone() else {
+            return false;
+        };
+        let api: Api<K> = Api::namespaced(client, &self.namespace);
+        let mut settling = settling();
+        loop {
+            match tokio::time::timeout(PATIENCE, api.get_opt(&self.name)).await {
+                Ok(Ok(found)) => return self.take(found),
+                Ok(Err(kube::Error::Api(status))) if status.code == 403 => match settling.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return false,
+                },
+                _ => return false,
             }
         }
     }
@@ -264,6 +320,11 @@ impl<K: Kind> Follow<K> {
             watcher::Event::Apply(object) => Some(object),
             watcher::Event::Delete(_) => None,
         };
+        self.take(now)
+    }
+
+    /// Takes in how it is now. `true` if it stays so.
+    fn take(&self, now: Option<K>) -> bool {
         let fixed = now.as_ref().is_some_and(Kind::is_fixed);
         self.tell.send_if_modified(|known| {
             let version = |object: &K| object.resource_version();
@@ -285,6 +346,7 @@ impl<K: Kind> Follow<K> {
     fn interrupted(&self, error: &watcher::Error) {
         let (kind, name) = (K::kind(&()), &self.name);
         tracing::debug!(%kind, name, %error, "the watch of an object was interrupted; it goes on");
+        self.cut_off.store(true, Ordering::Relaxed);
         self.tell.send_if_modified(|known| {
             let waits = matches!(known, Known::Unknown(_));
             if waits {

@@ -118,6 +118,8 @@ pub(super) struct Worker {
     /// After something failed: not before then, and how long to wait the next time.
     later: Option<Instant>,
     pause: Duration,
+    /// When news is told that nobody waits for.
+    unhurried: Option<Instant>,
     /// When what is known is written down again, after that failed.
     save_again: Option<Instant>,
     /// What was told last, so that it is not told again and again.
@@ -156,6 +158,7 @@ impl Worker {
             version: 0,
             later: None,
             pause: AGAIN,
+            unhurried: None,
             save_again: None,
             told: BTreeMap::new(),
         }
@@ -359,7 +362,8 @@ impl Worker {
             let left = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
             until = until.min(Instant::now() + left);
         }
-        for at in [self.later, self.save_again].into_iter().flatten() {
+        let unhurried = self.unhurried.filter(|_| self.later.is_none());
+        for at in [self.later, self.save_again, unhurried].into_iter().flatten() {
             until = until.min(at);
         }
         let machines = &mut self.machines;

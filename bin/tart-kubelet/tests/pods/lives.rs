@@ -154,6 +154,45 @@ pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
     Ok(())
 }
 
+/// Each job once asked for the Node, the Services and the certificate of the API server, and its status was written six times: at
+/// twenty Pods a second that was most of what the API server of a thousand Macs did.
+pub(crate) async fn a_job_after_another_asks_for_nothing_that_is_known_and_tells_only_what_matters() -> Result<()> {
+    let mac = Mac::new("sparse").await?;
+    let _agent = mac.start()?;
+    for name in ["first", "second"] {
+        mac.run(name, "true", json!({})).await?;
+        mac.until_ended(name).await?;
+        mac.delete(name).await?;
+        mac.until_gone(name).await?;
+    }
+    let audit = mac.host.cluster.audit()?;
+    let user = mac.host.node_user();
+    let entries = audit.of_user(&user)?;
+    let asked = |verb: &str, resource: &str, name: &str| {
+        let of = |entry: &&russet_e2e::audit::Entry| entry.verb == verb && entry.object().resource == resource;
+        let about = entries
+            .iter()
+            .filter(of)
+            .filter(|entry| entry.request_uri.contains(name));
+        about.filter(|entry| entry.code() == 200).count()
+    };
+    for (verb, resource, name) in [("list", "services", ""), ("list", "configmaps", "kube-root-ca.crt")] {
+        let times = asked(verb, resource, name);
+        ensure!(times == 1, "{times} times: {verb} {resource} {name}");
+    }
+    // Before it has joined an agent looks whether there is such a Node.
+    let looks = asked("get", "nodes", "");
+    ensure!(looks <= 1, "the Node was asked for {looks} times");
+    let written = audit.writes_per_object(&user, "pods")?;
+    for name in ["first", "second"] {
+        let pod = format!("{}/{name}", mac.namespace);
+        let times = written.get(&pod).copied().unwrap_or_default();
+        // Seen, runs, ended; on a slow machine also that its volumes are there; and its deletion.
+        ensure!((3..=5).contains(&times), "{times} writes about {pod}");
+    }
+    mac.stayed_within_its_rights()
+}
+
 /// macOS allows two. (incident third-vm)
 pub(crate) async fn a_third_vm_is_refused_in_words() -> Result<()> {
     let mac = Mac::new("lives5").await?;

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         lives::a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true,
         lives::a_pod_that_is_deleted_has_its_grace_and_is_gone,
         lives::a_container_that_fails_is_started_again,
+        lives::a_job_after_another_asks_for_nothing_that_is_known_and_tells_only_what_matters,
         lives::a_third_vm_is_refused_in_words,
         lives::an_image_that_is_not_there_is_said_in_words,
         lives::a_pull_that_hangs_holds_up_nobody_else,

@@ -13,7 +13,7 @@ mod phase;
 mod tests;
 
 pub use message::termination_message;
-pub use patch::patch;
+pub use patch::{hurries, patch};
 pub use phase::Phase;
 
 use crate::admit::qos_class;

@@ -46,6 +46,33 @@ pub fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Option<Valu
     (!changed.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changed}))
 }
 
+/// Whether somebody may be waiting for what changed. Nobody waits for how far a Pod is that does not run yet, nor for which version
+/// of its spec was seen: such news can go with the next.
+pub fn hurries(old: Option<&PodStatus>, new: &PodStatus) -> bool {
+    let Some(old) = old.filter(|old| old.start_time.is_some()) else {
+        return true;
+    };
+    matters(old) != matters(new)
+}
+
+fn matters(status: &PodStatus) -> PodStatus {
+    let mut status = status.clone();
+    (status.qos_class, status.observed_generation) = (None, None);
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| condition.type_ != "PodReadyToStartContainers");
+        for condition in conditions {
+            condition.observed_generation = None;
+        }
+    }
+    let lists = [&mut status.init_container_statuses, &mut status.container_statuses];
+    for container in lists.into_iter().flatten().flatten() {
+        if container.state.as_ref().is_some_and(|state| state.waiting.is_some()) {
+            container.image_id.clear();
+        }
+    }
+    status
+}
+
 fn changed_conditions(before: &Value, after: &Value) -> Value {
     let before = before.as_array().map(Vec::as_slice).unwrap_or_default();
     let after = after.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -131,6 +158,32 @@ mod tests {
             sent["status"]["conditions"],
             json!([{"type": "PodResizePending", "$patch": "delete"}])
         );
+    }
+
+    #[test]
+    fn what_nobody_waits_for_can_go_with_the_next_news() {
+        let waits = |ready: &str, image: &str, reason: &str| {
+            status(json!({
+                "phase": "Pending", "startTime": "2026-01-01T00:00:00Z", "observedGeneration": image.len(),
+                "conditions": [{"type": "PodReadyToStartContainers", "status": ready}, {"type": "Ready", "status": "False"}],
+                "containerStatuses": [{"name": "c", "image": "i", "imageID": image, "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": reason}}}],
+            }))
+        };
+        let old = waits("False", "", "ContainerCreating");
+        assert!(hurries(None, &old), "that it was seen at all");
+        assert!(!hurries(Some(&old), &waits("True", "sha256:1", "ContainerCreating")));
+        assert!(hurries(Some(&old), &waits("True", "", "ImagePullBackOff")));
+        let runs = PodStatus {
+            phase: Some("Running".to_owned()),
+            ..old.clone()
+        };
+        assert!(hurries(Some(&old), &runs));
+        let ready = status(json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True"}]}));
+        let unready = status(json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": "Ready", "status": "False"}]}));
+        assert!(hurries(Some(&ready), &unready));
     }
 
     #[test]

@@ -66,7 +66,7 @@ async fn read_claims(host: &Host, pod: &Pod, objects: &mut Objects) -> Result<()
     let namespace = pod.namespace().unwrap_or_default();
     let wanted = references(pod).claims;
     if !wanted.is_empty() {
-        objects.node_labels = host.server.node().await?.metadata.labels.unwrap_or_default();
+        objects.node_labels = host.around.node().await?.metadata.labels.clone().unwrap_or_default();
     }
     for name in wanted {
         let found = host.server.claim(&namespace, &name).await?;
@@ -83,24 +83,10 @@ pub(super) async fn read_all(host: &Host, pod: &Pod, sources: &Sources) -> Resul
         .as_ref()
         .and_then(|spec| spec.enable_service_links)
         .unwrap_or(true);
-    let near = async {
-        Ok::<_, Refused>(if links {
-            host.server.services(&namespace).await?
-        } else {
-            Vec::new()
-        })
-    };
-    let entrance = async {
-        Ok(if namespace != "default" || !links {
-            host.server.kubernetes().await?
-        } else {
-            None
-        })
-    };
-    let (mut objects, near, entrance) = tokio::try_join!(read(host, pod, sources), near, entrance)?;
+    let services = async { Ok(host.around.services(&namespace, links).await?) };
+    let (mut objects, services) = tokio::try_join!(read(host, pod, sources), services)?;
     read_claims(host, pod, &mut objects).await?;
-    objects.services = near;
-    objects.services.extend(entrance);
+    objects.services = services;
     Ok(objects)
 }
 

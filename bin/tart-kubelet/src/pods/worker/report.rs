@@ -1,6 +1,7 @@
 //! The status of a Pod, written when it changed and at no other time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,6 +11,9 @@ use tokio::time::Instant;
 
 use super::super::server::ServerError;
 use super::{AGAIN, Happened, Worker};
+
+/// How long what nobody waits for may wait for something else.
+const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// The answer to a write.
 pub(super) struct Wrote(Result<Option<Pod>, ServerError>);
@@ -29,7 +33,15 @@ impl Worker {
                 Some(refusal) => refusal.status(&pod, now),
                 None => status::status(&pod, &self.kept.record.facts, now),
             };
-            if let Some(patch) = status::patch(&self.uid, self.published.as_ref(), &wanted) {
+            let patch = status::patch(&self.uid, self.published.as_ref(), &wanted);
+            let small = patch.is_some() && !status::hurries(self.published.as_ref(), &wanted);
+            if !small && !self.leaves() {
+                self.unhurried = None;
+            }
+            // Of a Pod that is over and goes, nobody needs to hear a last small thing.
+            let due = !small || !self.leaves() && self.may_wait_no_longer();
+            if let Some(patch) = patch.filter(|_| due) {
+                self.unhurried = None;
                 self.writing = true;
                 let (host, pod) = (self.host.clone(), Arc::clone(&self.pod));
                 self.tasks.spawn(async move {
@@ -38,8 +50,10 @@ impl Worker {
                 return;
             }
         }
-        let leaves = self.pod.metadata.deletion_timestamp.is_some() && self.kept.record.finished;
-        if leaves && !self.deleting {
+        // Whoever gave it no time takes it away as well; but may have been interrupted.
+        let theirs = self.pod.metadata.deletion_grace_period_seconds == Some(0);
+        if self.leaves() && !self.deleting && (!theirs || self.may_wait_no_longer()) {
+            self.unhurried = None;
             self.deleting = true;
             let (host, pod) = (self.host.clone(), Arc::clone(&self.pod));
             self.tasks.spawn(async move {
@@ -50,6 +64,17 @@ impl Worker {
                 Happened::Deleted(done.is_ok())
             });
         }
+    }
+
+    /// Whether something that nobody waits for has waited long enough; from the first time on that this is asked.
+    fn may_wait_no_longer(&mut self) -> bool {
+        let now = Instant::now();
+        now >= *self.unhurried.get_or_insert(now + UNHURRIED)
+    }
+
+    /// Whether it is over and nobody wants to keep it.
+    fn leaves(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_some() && self.kept.record.finished
     }
 
     pub(super) fn wrote(&mut self, Wrote(answer): Wrote) {

@@ -1,0 +1,55 @@
+//! A watch that goes on with whichever certificate the node has.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+/// Events of one watch, told anew from the start with each client: the certificate of the old one may end while the watch goes on.
+pub(super) struct Lasting<K: Resource> {
+    client: watch::Receiver<Option<Client>>,
+    api: Box<dyn Fn(Client) -> Api<K> + Send + Sync>,
+    config: watcher::Config,
+    events: Option<BoxStream<'static, watcher::Result<watcher::Event<K>>>>,
+}
+
+impl<K> Lasting<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    pub(super) fn new(
+        client: watch::Receiver<Option<Client>>,
+        api: impl Fn(Client) -> Api<K> + Send + Sync + 'static,
+        config: watcher::Config,
+    ) -> Self {
+        Self {
+            client,
+            api: Box::new(api),
+            config,
+            events: None,
+        }
+    }
+
+    /// The next event, or why there is none at the moment; after `None` there are none any more, since nobody joins the cluster.
+    /// What is dropped before it is ready loses nothing.
+    pub(super) async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
+        loop {
+            let Some(events) = &mut self.events else {
+                self.client.wait_for(Option::is_some).await.ok()?;
+                let joined = self.client.borrow_and_update().clone();
+                let api = joined.map(&self.api);
+                self.events = api.map(|api| watcher(api, self.config.clone()).default_backoff().boxed());
+                continue;
+            };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(event) => return Some(event),
+                    None => self.events = None,
+                },
+                _ = self.client.changed() => self.events = None,
+            }
+        }
+    }
+}
