@@ -88,8 +88,9 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
 
     say(&format!("{} Pods a second for {} s", options.rate, options.window));
     let churn = Churn::start(client, options.macs);
-    // The first ones are still warming connections that nobody has used; what is measured is what goes on.
-    churn.make(options.rate, Duration::from_secs(10)).await;
+    // First one for each Mac: what goes on is measured apart from what begins.
+    let once = Duration::from_secs(options.macs.div_ceil(options.rate).into());
+    churn.make(options.rate, once).await;
     let meter = Meter::begin(&cluster, &mut requests)?;
     let first = churn.made();
     churn.make(options.rate, window).await;

@@ -25,6 +25,7 @@ pub(super) const NAMESPACE: &str = "churn";
 #[derive(Debug)]
 struct Known {
     job: bool,
+    number: u32,
     /// Since when the API server has it.
     asked: Instant,
     running: Option<Instant>,
@@ -37,6 +38,8 @@ struct Known {
 pub(super) struct Waits {
     /// How long each Pod waited beyond what its runtime took, sorted.
     pub(super) beyond: Vec<Duration>,
+    /// The same of the first Pod of each Mac, which finds no connection and nothing known.
+    pub(super) first: Vec<Duration>,
     /// Pods that could not be made, did not run or failed.
     pub(super) failures: Vec<String>,
 }
@@ -125,15 +128,21 @@ impl Churn {
         };
         for (name, known) in &*self.book.pods() {
             match known.running {
-                Some(running) => waits.beyond.push(
-                    running
-                        .saturating_duration_since(known.asked)
-                        .saturating_sub(own_time(known.job)),
-                ),
+                Some(running) => {
+                    let waited = running.saturating_duration_since(known.asked);
+                    let beyond = waited.saturating_sub(own_time(known.job));
+                    let of = if known.number < self.macs {
+                        &mut waits.first
+                    } else {
+                        &mut waits.beyond
+                    };
+                    of.push(beyond);
+                }
                 None => waits.failures.push(format!("{name} was never seen to run")),
             }
         }
         waits.beyond.sort();
+        waits.first.sort();
         for failure in waits.failures.iter().take(5) {
             say(failure);
         }
@@ -164,6 +173,7 @@ async fn create(api: Api<Pod>, book: Book, number: u32, macs: u32) {
     };
     let known = Known {
         job,
+        number,
         asked: Instant::now(),
         running: None,
         ended: false,

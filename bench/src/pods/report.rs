@@ -84,6 +84,7 @@ impl Report {
         let (pod_writes, pod_reads) = split(&self.for_pods());
         let pods = f64::from(self.made.max(1));
         let beyond = |share: f64| percentile(&self.waits.beyond, share).as_secs_f64() * 1e3;
+        let first = |share: f64| percentile(&self.waits.first, share).as_secs_f64() * 1e3;
         let milliseconds = |value: f64| format!("{value:.0} ms");
         let rest = per(&self.rest, rest_writes);
         vec![
@@ -138,6 +139,10 @@ impl Report {
             row("— 90 %", milliseconds(beyond(0.9))),
             row("— 99 %", milliseconds(beyond(0.99))).at_most(beyond(0.99), BEYOND_MS, "200 ms"),
             row("— the longest", milliseconds(beyond(1.0))),
+            row(
+                "the same for the first Pod of each Mac: median, 99 %",
+                format!("{:.0} ms, {:.0} ms", first(0.5), first(0.99)),
+            ),
             row("Pods that failed", self.waits.failures.len().to_string()).at_most(
                 self.waits.failures.len() as f64,
                 0.0,
@@ -236,6 +241,7 @@ mod tests {
             made: 2400,
             waits: Waits {
                 beyond,
+                first: (101..=300).map(Duration::from_millis).collect(),
                 failures: Vec::new(),
             },
         };

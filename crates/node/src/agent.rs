@@ -20,6 +20,7 @@ use crate::identity::{self, Identity, Memory, Store};
 use crate::object::{self, Since};
 use crate::sight::{Machine, Sight};
 use crate::spec::Spec;
+use crate::spread::spread;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -385,7 +386,8 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         let rhythm = self.agent.rhythm;
         let mut beat = tokio::time::interval_at(Instant::now() + rhythm.lease, rhythm.lease);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut report_at = Instant::now() + rhythm.status;
+        // Those who joined together do not report together from then on.
+        let mut report_at = Instant::now() + spread(rhythm.status);
         let mut heard = Timestamp::now();
         let renew_at = memory.identity.as_ref().and_then(Identity::renew_at);
         let mut renewal: Option<Renewal> = None;

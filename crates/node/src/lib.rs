@@ -27,6 +27,7 @@ mod object;
 mod rules;
 mod sight;
 mod spec;
+mod spread;
 
 pub use agent::{Agent, News, Rhythm};
 pub use error::Error;
@@ -35,6 +36,7 @@ pub use kubeconfig::{Unusable, check as check_kubeconfig, connection, connection
 pub use rules::{BadLabel, BadTaint, check_label, check_taint, is_node_name, is_restricted};
 pub use sight::{Condition, Machine, Resident, ResidentImage, Sight, System};
 pub use spec::{Capacity, Spec};
+pub use spread::spread;
 
 /// What Nodes say their kubelet is: the release whose contract is kept. Cluster API compares it with `Machine.spec.version` to the
 /// letter.

@@ -1,11 +1,17 @@
 //! A watch that goes on with whichever certificate the node has.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+
+/// A watch is asked for anew after this at the latest, and not by a whole fleet at once: a thousand Macs that had come back together
+/// did so every five minutes, and Pods waited for two seconds each time.
+const LONGEST: Duration = Duration::from_secs(290);
 
 /// Events of one watch, told anew from the start with each client: the certificate of the old one may end while the watch goes on.
 pub(super) struct Lasting<K: Resource> {
@@ -24,10 +30,11 @@ where
         api: impl Fn(Client) -> Api<K> + Send + Sync + 'static,
         config: watcher::Config,
     ) -> Self {
+        let seconds = russet_node::spread(LONGEST).as_secs();
         Self {
             client,
             api: Box::new(api),
-            config,
+            config: config.timeout(u32::try_from(seconds).unwrap_or(u32::MAX)),
             events: None,
         }
     }
