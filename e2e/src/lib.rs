@@ -20,6 +20,7 @@ pub mod fleet;
 pub mod identity;
 pub mod kura;
 pub mod linux;
+pub mod overlay;
 pub mod sandbox;
 pub mod scenarios;
 pub mod wait;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::View;
+use crate::overlay::merge;
 
 /// A small system that is in the registry of Macs and in the store of the Linux node.
 pub const IMAGE: &str = "localhost/busybox:1";
@@ -207,24 +208,4 @@ pub(super) fn container(name: &str, script: &str) -> Value {
         "command": ["/bin/sh", "-c", script],
         "volumeMounts": [{"name": "work", "mountPath": VOLUME}],
     })
-}
-
-/// Puts `more` over `into`: objects key by key, lists item by item.
-fn merge(into: &mut Value, more: Value) {
-    match (into, more) {
-        (Value::Object(into), Value::Object(more)) => {
-            for (key, value) in more {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (Value::Array(into), Value::Array(more)) => {
-            for (index, value) in more.into_iter().enumerate() {
-                match into.get_mut(index) {
-                    Some(item) => merge(item, value),
-                    None => into.push(value),
-                }
-            }
-        }
-        (into, more) => *into = more,
-    }
 }

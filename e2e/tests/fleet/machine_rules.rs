@@ -216,6 +216,12 @@ async fn rule_m9_a_paused_machine_says_so_takes_no_host_and_goes_on_afterwards()
     assert_eq!(mac.status.unwrap().server_id, None);
     yard.all_pooled(1).await.unwrap();
     let name = yard.only_mac().await.unwrap().name_any();
+    // Core makes the Mac first and its Machine then; ours may have said that it is paused in between.
+    wait::until_true("the Machine of the Mac", PATIENCE, || async {
+        Ok(yard.machines().get_opt(&name).await?.is_some())
+    })
+    .await
+    .unwrap();
     let go_on = Patch::Merge(json!({"metadata": {"annotations": {format!("{CORE}/paused"): null}}}));
     yard.deployments()
         .patch(

@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -26,6 +26,10 @@ pub(crate) const EXIT: u8 = 5;
 pub(crate) const REFUSED: u8 = 6;
 pub(crate) const RESOLVE: u8 = 7;
 
+/// What a message begins with: its kind and its length.
+const HEAD: usize = 5;
+/// How much is read at a time: as much as a pipe holds.
+pub(crate) const PIECE: usize = 64 * 1024;
 /// The longest message; whoever sends more is no agent.
 const LONGEST: u32 = 1 << 20;
 /// What a background process may hold the output open for, once the command itself has ended.
@@ -41,9 +45,11 @@ pub(crate) struct Order {
 
 pub(crate) async fn send(to: &mut (impl AsyncWrite + Unpin), kind: u8, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    to.write_all(&[kind]).await?;
-    to.write_all(&length.to_be_bytes()).await?;
-    to.write_all(bytes).await?;
+    let mut message = Vec::with_capacity(HEAD + bytes.len());
+    message.push(kind);
+    message.extend_from_slice(&length.to_be_bytes());
+    message.extend_from_slice(bytes);
+    to.write_all(&message).await?;
     to.flush().await
 }
 
@@ -53,8 +59,8 @@ pub(crate) async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(
     if length > LONGEST {
         return Err(io::Error::other("a message is too long"));
     }
-    let mut bytes = Vec::new();
-    from.take(u64::from(length)).read_to_end(&mut bytes).await?;
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    from.read_exact(&mut bytes).await?;
     Ok((kind, bytes))
 }
 
@@ -171,7 +177,8 @@ async fn execute(stream: &mut UnixStream, order: &Order, address: Ipv4Addr) -> i
     } else {
         plain(order, address, output)?
     };
-    let (mut incoming, mut outgoing) = stream.split();
+    let (incoming, mut outgoing) = stream.split();
+    let mut incoming = BufReader::with_capacity(HEAD + PIECE, incoming);
     let listen = async {
         loop {
             match receive(&mut incoming).await? {
@@ -238,7 +245,7 @@ async fn relay(
 }
 
 async fn pump(mut from: impl AsyncRead + Unpin, kind: u8, to: Output) {
-    let mut buffer = vec![0; 16 * 1024];
+    let mut buffer = vec![0; PIECE];
     // A terminal whose last program has ended gives an error instead of an end.
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let Some(bytes) = buffer.get(..count) else { return };

@@ -6,8 +6,10 @@ use crate::failure::Failure;
 use crate::locks;
 use crate::store::Home;
 use crate::terminal;
+use std::fs::File;
 use std::io::{self, Write as _};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use std::os::fd::AsFd as _;
+use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -49,10 +51,11 @@ pub(crate) fn exec(home: &Home, parsed: &Parsed) -> Result<u8, Failure> {
 async fn converse(mut stream: UnixStream, order: &Order) -> Result<u8, Failure> {
     agent::send(&mut stream, agent::COMMAND, &serde_json::to_vec(order)?).await?;
     let mut resized = signal(SignalKind::window_change())?;
-    let (mut from, mut to) = stream.into_split();
+    let (from, mut to) = stream.into_split();
+    let mut from = BufReader::with_capacity(2 * agent::PIECE, from);
     let talk = async {
         let mut stdin = tokio::io::stdin();
-        let mut buffer = vec![0; 16 * 1024];
+        let mut buffer = vec![0; agent::PIECE];
         let mut reading = order.interactive;
         loop {
             tokio::select! {
@@ -74,12 +77,12 @@ async fn converse(mut stream: UnixStream, order: &Order) -> Result<u8, Failure> 
         }
     };
     let listen = async {
-        let mut stdout = tokio::io::stdout();
+        // Without the buffer of the library, which looks for lines. Whoever reads it does not wait for what we read.
+        let mut stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         loop {
             match agent::receive(&mut from).await {
                 Ok((agent::STDOUT, bytes)) => {
-                    let _ = stdout.write_all(&bytes).await;
-                    let _ = stdout.flush().await;
+                    let _ = stdout.write_all(&bytes);
                 }
                 Ok((agent::STDERR, bytes)) => {
                     let _ = io::stderr().write_all(&bytes);

@@ -169,9 +169,10 @@ impl Backend for Kubelet {
             exit,
         } = running;
         let input = async {
-            if let (Some(mut from), Some(mut to)) = (stdin, to) {
+            if let (Some(from), Some(mut to)) = (stdin, to) {
+                let mut from = tokio::io::BufReader::with_capacity(PIECE, from);
                 // A program that does not read to the end is no failure.
-                let _ = tokio::io::copy(&mut from, &mut to).await;
+                let _ = tokio::io::copy_buf(&mut from, &mut to).await;
                 let _ = to.shutdown().await;
             }
             std::future::pending::<()>().await;
@@ -250,8 +251,8 @@ fn terminal_size(size: russet_kubelet_api::Size) -> TerminalSize {
     }
 }
 
-/// As much as one frame of a stream holds: smaller pieces cost a frame each, which shows where much is copied out.
-const PIECE: usize = 32 * 1024;
+/// As much as a pipe holds. Smaller pieces cost a frame and two calls each, which shows where much is copied.
+const PIECE: usize = 64 * 1024;
 
 /// Passes output on to whoever wants it, to its end.
 async fn pass(from: &mut (dyn tokio::io::AsyncRead + Send + Unpin), to: Option<russet_kubelet_api::Writer>) {

@@ -55,7 +55,10 @@ where
                     Some(event) => return Some(event),
                     None => self.events = None,
                 },
-                _ = self.client.changed() => self.events = None,
+                changed = self.client.changed() => {
+                    changed.ok()?;
+                    self.events = None;
+                }
             }
         }
     }

@@ -19,6 +19,8 @@ pub(crate) mod images;
 pub(crate) mod journal;
 mod lasting;
 pub(crate) mod machine;
+#[cfg(test)]
+mod pretended;
 mod record;
 mod recover;
 mod roster;

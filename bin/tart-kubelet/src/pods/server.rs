@@ -256,3 +256,42 @@ impl Server {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pretended::{api_server, refusal};
+    use super::*;
+    use russet_telemetry::Metrics;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::Instant;
+
+    /// A server that hears of a Pod only after so many questions about it.
+    fn late(refusals: usize) -> Server {
+        let left = AtomicUsize::new(refusals);
+        let (client, _) = api_server(move |_| {
+            let one_less = |left: usize| left.checked_sub(1);
+            if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+                return (403, Some(refusal()));
+            }
+            let token = json!({
+                "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": {"audiences": []},
+                "status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"},
+            });
+            (201, Some(token))
+        });
+        Server::new(client, "mac".to_owned(), Arc::new(Meters::new(&Metrics::new())))
+    }
+
+    /// Every seventh Pod of a busy cluster waited a second for its token, since the API server had not heard of it yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_refused_at_first_is_asked_for_again_at_once() {
+        let pod = Pod::default();
+        let begun = Instant::now();
+        let (token, _) = late(2).token(&pod, "default", "", 3600).await.unwrap();
+        assert_eq!(token, "t");
+        assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+        let error = late(100).token(&pod, "default", "", 3600).await.unwrap_err();
+        assert!(error.to_string().contains("no relationship found"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}

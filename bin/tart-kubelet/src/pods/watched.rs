@@ -356,3 +356,100 @@ impl<K: Kind> Follow<K> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pretended::{Asked, api_server, refusal};
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "job", "namespace": "ci"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "a", "configMap": {"name": "conf"}}, {"name": "b", "secret": {"secretName": "word"}},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    fn object(line: &str) -> Value {
+        let (kind, name) = if line.contains("configmaps") {
+            ("ConfigMap", "conf")
+        } else {
+            ("Secret", "word")
+        };
+        json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "ci", "resourceVersion": "7"}})
+    }
+
+    /// Objects that are there; `lists` says what becomes of the list that a watch begins with.
+    fn watched(lists: bool) -> (Watched, Asked) {
+        let (client, asked) = api_server(move |line| {
+            if line.contains("watch=true") {
+                (200, None)
+            } else if !line.contains("fieldSelector") {
+                (200, Some(object(line)))
+            } else if lists {
+                let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "9"}, "items": [object(line)]});
+                (200, Some(list))
+            } else {
+                (403, Some(refusal()))
+            }
+        });
+        (Watched::new(client), asked)
+    }
+
+    async fn read(watched: &Watched) -> Held {
+        let held = watched.hold(&pod());
+        assert!(held.config_map("conf").await.unwrap().is_some());
+        assert!(held.secret("word").await.unwrap().is_some());
+        held
+    }
+
+    async fn until(holds: impl Fn() -> bool) {
+        let waited = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), waited).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_job_finds_its_config_map_known_for_a_while_and_its_secret_never() {
+        let (watched, asked) = watched(true);
+        drop(read(&watched).await);
+        until(|| asked.times("watch=true") >= 1).await;
+        drop(read(&watched).await);
+        assert_eq!(asked.times("/configmaps/conf"), 1);
+        assert_eq!(asked.times("/secrets/word"), 2);
+        watched.sweep();
+        drop(read(&watched).await);
+        assert_eq!(asked.times("/configmaps/conf"), 1, "the last job began just now");
+        tokio::time::advance(REST).await;
+        watched.sweep();
+        drop(read(&watched).await);
+        assert_eq!(asked.times("/configmaps/conf"), 2);
+    }
+
+    /// A node may not go on watching what none of its Pods needs; what it knew then may be old when the next Pod comes.
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_watched_any_longer_is_not_handed_on() {
+        let (watched, asked) = watched(false);
+        let first = read(&watched).await;
+        let cut_off = || {
+            let entries = lock(&watched.0.config_maps);
+            entries.values().any(|entry| {
+                let entry = entry.upgrade();
+                entry.is_some_and(|entry| entry.cut_off.load(Ordering::Relaxed))
+            })
+        };
+        until(cut_off).await;
+        drop(read(&watched).await);
+        assert_eq!(asked.times("/configmaps/conf"), 2);
+        assert!(
+            first.config_map("conf").await.unwrap().is_some(),
+            "a Pod keeps what it knows"
+        );
+    }
+}

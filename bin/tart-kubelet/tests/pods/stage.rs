@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Event, Namespace, Pod, Secret, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use russet_e2e::overlay::merge;
 use russet_e2e::wait::{self, Look};
 use russet_sim_tart::{Control, Image, Switches};
 use serde_json::{Value, json};
@@ -310,23 +311,4 @@ pub(crate) fn is(pod: &Pod, condition: &str) -> bool {
 pub(crate) fn terminated(pod: &Pod) -> Option<ContainerStateTerminated> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.first()?.state.as_ref()?.terminated.clone()
-}
-
-fn merge(into: &mut Value, more: Value) {
-    match (into, more) {
-        (Value::Object(into), Value::Object(more)) => {
-            for (key, value) in more {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (Value::Array(into), Value::Array(more)) => {
-            for (index, value) in more.into_iter().enumerate() {
-                match into.get_mut(index) {
-                    Some(item) => merge(item, value),
-                    None => into.push(value),
-                }
-            }
-        }
-        (into, more) => *into = more,
-    }
 }
