@@ -121,27 +121,12 @@ fn interrupted<T>(tell: &watch::Sender<Known<T>>, what: &str, error: &watcher::E
 }
 
 async fn follow_node(mut events: Lasting<Node>, tell: watch::Sender<Known<Arc<Node>>>) {
-    let mut listed = None;
-    while let Some(event) = events.next().await {
-        let now = match event {
-            Ok(Event::Init) => {
-                listed = None;
-                continue;
-            }
-            Ok(Event::InitApply(node)) => {
-                listed = Some(node);
-                continue;
-            }
-            Ok(Event::InitDone) => listed.take(),
-            Ok(Event::Apply(node)) => Some(node),
-            Ok(Event::Delete(_)) => None,
-            Err(error) => {
-                interrupted(&tell, "the Node", &error);
-                continue;
-            }
-        };
-        // A Node that is not there takes nobody on; it registers again soon.
-        drop(tell.send_replace(now.map(Arc::new).ok_or(None)));
+    while let Some(state) = events.next_state().await {
+        match state {
+            // A Node that is not there takes nobody on; it registers again soon.
+            Ok(node) => drop(tell.send_replace(node.map(Arc::new).ok_or(None))),
+            Err(error) => interrupted(&tell, "the Node", &error),
+        }
     }
 }
 
@@ -183,7 +168,6 @@ fn needed(service: Service) -> Arc<Service> {
         spec: Some(ServiceSpec {
             cluster_ip: spec.cluster_ip,
             ports: spec.ports,
-            type_: spec.type_,
             ..ServiceSpec::default()
         }),
         status: None,

@@ -19,6 +19,8 @@ pub(super) struct Lasting<K: Resource> {
     api: Box<dyn Fn(Client) -> Api<K> + Send + Sync>,
     config: watcher::Config,
     events: Option<BoxStream<'static, watcher::Result<watcher::Event<K>>>>,
+    /// The object of a list that is being told.
+    listed: Option<K>,
 }
 
 impl<K> Lasting<K>
@@ -36,6 +38,27 @@ where
             api: Box::new(api),
             config: config.timeout(u32::try_from(seconds).unwrap_or(u32::MAX)),
             events: None,
+            listed: None,
+        }
+    }
+
+    /// For a watch of one object: how it is from now on, `None` if it is not there. A list that has only begun says nothing yet.
+    pub(super) async fn next_state(&mut self) -> Option<watcher::Result<Option<K>>> {
+        loop {
+            return Some(Ok(match self.next().await? {
+                Ok(watcher::Event::Init) => {
+                    self.listed = None;
+                    continue;
+                }
+                Ok(watcher::Event::InitApply(object)) => {
+                    self.listed = Some(object);
+                    continue;
+                }
+                Ok(watcher::Event::InitDone) => self.listed.take(),
+                Ok(watcher::Event::Apply(object)) => Some(object),
+                Ok(watcher::Event::Delete(_)) => None,
+                Err(error) => return Some(Err(error)),
+            }));
         }
     }
 

@@ -261,12 +261,11 @@ impl<K: Kind> Follow<K> {
         let namespace = self.namespace.clone();
         let api = move |client| Api::<K>::namespaced(client, &namespace);
         let mut events = Lasting::new(self.client.clone(), api, one);
-        let mut listed = None;
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
+        while let Some(state) = events.next_state().await {
+            match state {
+                Ok(now) => {
                     self.cut_off.store(false, Ordering::Relaxed);
-                    if self.hear(event, &mut listed) {
+                    if self.take(now) {
                         return;
                     }
                 }
@@ -303,24 +302,6 @@ impl<K: Kind> Follow<K> {
                 _ => return false,
             }
         }
-    }
-
-    /// Takes news in. `true` if none will follow.
-    fn hear(&self, event: watcher::Event<K>, listed: &mut Option<K>) -> bool {
-        let now = match event {
-            watcher::Event::Init => {
-                *listed = None;
-                return false;
-            }
-            watcher::Event::InitApply(object) => {
-                *listed = Some(object);
-                return false;
-            }
-            watcher::Event::InitDone => listed.take(),
-            watcher::Event::Apply(object) => Some(object),
-            watcher::Event::Delete(_) => None,
-        };
-        self.take(now)
     }
 
     /// Takes in how it is now. `true` if it stays so.
