@@ -21,7 +21,7 @@ use report::{Idle, Report, Side};
 use russet::process;
 use russet_e2e::cluster::{Extras, TestCluster};
 use russet_parts::Manifest;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -342,17 +342,4 @@ impl Watched {
 
 fn usage(pid: u32) -> Result<process::Usage> {
     process::usage(pid).with_context(|| format!("process {pid} has ended"))
-}
-
-/// What the agent joins with.
-fn kubeconfig(server: &str, ca_pem: &str) -> Value {
-    use base64::Engine as _;
-    let authority = base64::engine::general_purpose::STANDARD.encode(ca_pem);
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": authority}}],
-        // Its certificate is there already.
-        "users": [{"name": "u", "user": {"token": "unused"}}],
-        "contexts": [{"name": "bench", "context": {"cluster": "c", "user": "u"}}],
-    })
 }

@@ -20,6 +20,7 @@ pub mod fleet;
 pub mod identity;
 pub mod kura;
 pub mod linux;
+pub mod mac_host;
 pub mod overlay;
 pub mod sandbox;
 pub mod scenarios;

@@ -33,8 +33,6 @@ pub const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
 
 const FIELD_MANAGER: &str = "russet";
 const PORT: &str = "metrics-server";
-/// A port may be taken between the look and the start.
-const PORT_ATTEMPTS: u32 = 3;
 
 /// Why it could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -92,16 +90,14 @@ pub async fn start(
     control_plane: &ControlPlane,
     options: &Options,
 ) -> Result<(), Error> {
-    let mut attempt = 1;
-    loop {
-        match start_once(tools, supervisor, control_plane, options).await {
-            Err(Error::Process(error)) if error.taken_port().is_some() && attempt < PORT_ATTEMPTS => {
-                tracing::info!(%error, "choosing another port");
-                attempt += 1;
-            }
-            result => return result,
-        }
-    }
+    ports::started(
+        || start_once(tools, supervisor, control_plane, options),
+        |error| match error {
+            Error::Process(error) => Some(error),
+            _ => None,
+        },
+    )
+    .await
 }
 
 async fn start_once(

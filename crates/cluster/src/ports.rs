@@ -16,11 +16,14 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 
 use crate::files::{self, Access};
+use crate::process;
 
 const FILE: &str = "ports.json";
 const FIRST: u16 = 20_000;
 const COUNT: u64 = 10_000;
 const ATTEMPTS: u32 = 200;
+/// A port found free may be taken by the time its process binds it. That is rare, so a few tries are plenty.
+const STARTS: u32 = 3;
 /// How long a process that was killed may hold on to its ports: for all of them together.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_STEP: Duration = Duration::from_millis(20);
@@ -149,6 +152,28 @@ fn candidate(dir: &Path, name: &str, attempt: u32) -> u16 {
         .take(8)
         .fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
     FIRST + u16::try_from(number % COUNT).unwrap_or_default()
+}
+
+/// Starts something, with other ports if one of them was taken meanwhile. `process` finds that in what went wrong.
+pub(crate) async fn started<T, E, F>(
+    mut start: impl FnMut() -> F,
+    process: fn(&E) -> Option<&process::Error>,
+) -> Result<T, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut attempt = 1;
+    loop {
+        let result = start().await;
+        let taken = result.as_ref().err().and_then(process);
+        match taken.filter(|error| error.taken_port().is_some()) {
+            Some(error) if attempt < STARTS => {
+                tracing::info!(%error, "choosing other ports");
+                attempt += 1;
+            }
+            _ => return result,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Node<'_> {
                 let pod = node.directory().join("kubelet/pods").join(uid);
                 pod.join("volumes/kubernetes.io~empty-dir/work")
             }
-            Self::Mac(mac) => mac.volume(uid),
+            Self::Mac(mac) => mac.work(uid),
         }
     }
 }

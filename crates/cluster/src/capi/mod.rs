@@ -32,9 +32,6 @@ const WEBHOOK_PORT: &str = "capi-webhook";
 const HEALTH_PORT: &str = "capi-health";
 const DIAGNOSTICS_PORT: &str = "capi-diagnostics";
 
-/// A port found free may be taken by the time its process binds it.
-const PORT_ATTEMPTS: u32 = 3;
-
 /// How to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -143,16 +140,14 @@ pub async fn start(
     if control_plane.options().extras.controller_manager.is_none() {
         return Err(Error::NeedsControllerManager);
     }
-    let mut attempt = 1;
-    loop {
-        match start_once(tools, supervisor, control_plane, &options).await {
-            Err(Error::Process(error)) if error.taken_port().is_some() && attempt < PORT_ATTEMPTS => {
-                tracing::info!(%error, "choosing other ports");
-                attempt += 1;
-            }
-            result => return result,
-        }
-    }
+    ports::started(
+        || start_once(tools, supervisor, control_plane, &options),
+        |error| match error {
+            Error::Process(error) => Some(error),
+            _ => None,
+        },
+    )
+    .await
 }
 
 async fn start_once(

@@ -26,9 +26,6 @@ use crate::{kubeconfig, pki::Pair};
 
 pub use self::parts::name;
 
-/// A port found free may be taken by the time its process binds it. That is rare, so a few tries are plenty.
-const PORT_ATTEMPTS: u32 = 3;
-
 /// What to start, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -160,16 +157,14 @@ impl ControlPlane {
         let made = tokio::task::spawn_blocking(move || Pki::ensure(&dir, address)).await;
         let pki = made.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let (options, pki) = (Arc::new(options), Arc::new(pki));
-        let mut attempt = 1;
-        loop {
-            match Self::start_once(tools, supervisor, &options, &pki).await {
-                Err(Error::Process(error)) if error.taken_port().is_some() && attempt < PORT_ATTEMPTS => {
-                    tracing::info!(%error, "choosing other ports");
-                    attempt += 1;
-                }
-                result => return result,
-            }
-        }
+        ports::started(
+            || Self::start_once(tools, supervisor, &options, &pki),
+            |error| match error {
+                Error::Process(error) => Some(error),
+                _ => None,
+            },
+        )
+        .await
     }
 
     async fn start_once(

@@ -1,49 +1,43 @@
 //! A Mac as a Node: the agent that ships, and what the emulated `tart` and its VMs do under it.
 
-use std::path::PathBuf;
+use std::ops::Deref;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Node, Pod, Secret};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Node, Pod};
+use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
-use russet_sim_tart::{Control, Image};
+use russet_sim_tart::Image;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::TestCluster;
 use crate::fleet::program;
+use crate::mac_host::{Agent, MacHost, node_user};
 use crate::wait::{self, Look};
 
 /// Guests are processes of a machine that does many other things.
 pub(in crate::scenarios) const PATIENCE: Duration = Duration::from_secs(150);
 pub(in crate::scenarios) const IMAGE: &str = "ghcr.io/acme/mac:v1";
-const GROUP: &str = "system:bootstrappers:macs";
 const NAMESPACE: &str = "default";
 
 /// A Mac that may join.
 pub(in crate::scenarios) struct Mac<'c> {
+    host: MacHost,
     cluster: &'c TestCluster,
     client: Client,
-    pub(in crate::scenarios) control: Control,
-    pub(in crate::scenarios) node: String,
     /// Where the Node says that it is reached.
     address: &'static str,
     dir: TempDir,
 }
 
-/// A running agent. Dropped, it is killed.
-pub(in crate::scenarios) struct Agent(Child);
+impl Deref for Mac<'_> {
+    type Target = MacHost;
 
-impl Agent {
-    /// Kills it as nothing can be prepared for.
-    pub(super) async fn killed(mut self) -> Result<()> {
-        self.0.kill().await.context("kill the agent")
+    fn deref(&self) -> &MacHost {
+        &self.host
     }
 }
 
@@ -51,103 +45,31 @@ impl<'c> Mac<'c> {
     /// One with an image in its registry. The address is one of this machine's own, and nobody else's.
     pub(in crate::scenarios) async fn new(cluster: &'c TestCluster, address: &'static str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let control = Control::new(dir.path().join("tart-home"))?;
-        Control::install(&program("sim-tart", "russet-sim-tart")?, &dir.path().join("bin/tart"))?;
-        control.push(IMAGE, &Image::default())?;
-        // Whatever the disk of this machine is like.
-        control.switch(|switches| switches.capacity_gb = Some(1000))?;
-        let mac = Self {
+        let host = MacHost::new(dir.path(), "mac-1", &program("sim-tart", "russet-sim-tart")?)?;
+        host.control.push(IMAGE, &Image::default())?;
+        let client = cluster.client().await?;
+        host.invite(cluster, &client).await?;
+        Ok(Self {
+            host,
             cluster,
-            client: cluster.client().await?,
-            control,
-            node: "mac-1".to_owned(),
+            client,
             address,
             dir,
-        };
-        mac.invite().await?;
-        Ok(mac)
-    }
-
-    /// A token to join with, and a cluster that lets its holder become a Node.
-    async fn invite(&self) -> Result<()> {
-        let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
-        for (name, role, group) in [
-            ("macs-ask", "system:node-bootstrapper", GROUP),
-            (
-                "macs-join",
-                "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
-                GROUP,
-            ),
-        ] {
-            let binding = serde_json::from_value(json!({
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
-            }))?;
-            bindings.create(&PostParams::default(), &binding).await?;
-        }
-        let (id, secret) = ("macs01", "0123456789abcdef");
-        let token = serde_json::from_value(json!({
-            "type": "bootstrap.kubernetes.io/token", "metadata": {"name": format!("bootstrap-token-{id}")},
-            "stringData": {
-                "token-id": id, "token-secret": secret,
-                "usage-bootstrap-authentication": "true", "auth-extra-groups": GROUP,
-            },
-        }))?;
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "kube-system");
-        secrets.create(&PostParams::default(), &token).await?;
-        let plane = self.cluster.control_plane();
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {
-                "server": plane.server(),
-                "certificate-authority-data": ByteString(plane.ca_pem().as_bytes().to_vec()),
-            }}],
-            "users": [{"name": "u", "user": {"token": format!("{id}.{secret}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        Ok(std::fs::write(self.path("kubeconfig"), kubeconfig.to_string())?)
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        })
     }
 
     /// Starts the agent, as launchd has it.
     pub(in crate::scenarios) fn start(&self) -> Result<Agent> {
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path("log"))?;
-        let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
-        let child = Command::new(program("tart-kubelet", "russet-tart-kubelet")?)
-            .args([
-                format!("--node-name={}", self.node),
-                format!("--node-ip={}", self.address),
-                flag("kubeconfig", self.path("kubeconfig")),
-                flag("state-dir", self.path("state")),
-                flag("tart-binary", self.path("bin/tart")),
-                flag("tart-home", self.control.home().to_owned()),
-                flag("disk-report", self.control.disk_report()),
-            ])
-            .args(["--max-pods=4", "--log-filter=info,russet_tart_kubelet=debug"])
-            .args(["--metrics-bind-address=0", "--health-probe-bind-address=0"])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .context("start the agent")?;
-        Ok(Agent(child))
-    }
-
-    /// The last lines of the agent's log.
-    fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-        let mut last: Vec<&str> = log.lines().rev().take(10).collect();
-        last.reverse();
-        last.join("\n")
+        self.host.start(
+            &program("tart-kubelet", "russet-tart-kubelet")?,
+            &[
+                &format!("--node-ip={}", self.address),
+                "--max-pods=4",
+                "--log-filter=info,russet_tart_kubelet=debug",
+                "--metrics-bind-address=0",
+                "--health-probe-bind-address=0",
+            ],
+        )
     }
 
     pub(super) fn nodes(&self) -> Api<Node> {
@@ -156,7 +78,7 @@ impl<'c> Mac<'c> {
 
     /// Who the agent is for the API server.
     pub(super) fn user(&self) -> String {
-        format!("system:node:{}", self.node)
+        node_user(&self.node)
     }
 
     fn tart(&self, words: &[&str]) -> Command {
@@ -230,11 +152,8 @@ impl<'c> Mac<'c> {
 
     /// Lets go of a script that waits for it.
     pub(super) fn go(&self, pod: &Pod) -> Result<()> {
-        let uid = pod.uid().unwrap_or_default();
-        Ok(std::fs::write(
-            self.path("state/pods").join(uid).join("volumes/work/go"),
-            "",
-        )?)
+        let work = self.work(&pod.uid().unwrap_or_default());
+        Ok(std::fs::write(work.join("go"), "")?)
     }
 
     pub(in crate::scenarios) async fn until(
@@ -280,23 +199,7 @@ impl<'c> Mac<'c> {
 
     /// Approves the certificate that the kubelet API serves with, as the provider does.
     pub(in crate::scenarios) async fn approve_serving(&self) -> Result<()> {
-        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let name = wait::until("a request for a serving certificate", PATIENCE, || async {
-            let all = requests.list(&ListParams::default()).await?;
-            let ours = all.items.into_iter().find(|request| {
-                request.spec.signer_name == "kubernetes.io/kubelet-serving"
-                    && request.spec.username == Some(self.user())
-            });
-            Ok(ours.map_or_else(|| Look::NotYet(self.log()), |request| Look::Done(request.name_any())))
-        })
-        .await?;
-        let approval = json!({"status": {"conditions": [{
-            "type": "Approved", "status": "True", "reason": "Story", "message": "it is a Mac of this story",
-        }]}});
-        requests
-            .patch_approval(&name, &PatchParams::default(), &Patch::Strategic(approval))
-            .await?;
-        Ok(())
+        self.host.approve_serving(&self.client).await
     }
 
     /// A real kubectl, once it succeeds; the last failure else.
@@ -320,13 +223,6 @@ impl<'c> Mac<'c> {
             })
         })
         .await
-    }
-}
-
-impl Drop for Mac<'_> {
-    fn drop(&mut self) {
-        // VMs outlive their agent, and must not outlive their story.
-        let _ = self.control.reboot();
     }
 }
 
