@@ -145,6 +145,16 @@ pub(super) async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world
     assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
 }
 
+/// A supervisor that still waits for its order.
+fn keeper_of(world: &TartWorld) -> tokio::process::Child {
+    tokio::process::Command::new(&world.options.supervisor.program)
+        .args(&world.options.supervisor.words)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 /// Processes of this machine that were started with these words.
 fn started_with(words: &[&str]) -> Vec<u32> {
     let wanted: Vec<_> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
@@ -168,12 +178,7 @@ pub(super) async fn a_supervisor_killed_at_any_moment_never_hides_a_process(worl
             log: world.scratch("supervised.log"),
             rotation: None,
         };
-        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
-            .args(&world.options.supervisor.words)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut keeper = keeper_of(&world);
         let mut text = serde_json::to_vec(&order).unwrap();
         text.extend_from_slice(b"\ngo\n");
         keeper.stdin.take().unwrap().write_all(&text).await.unwrap();
@@ -214,12 +219,7 @@ pub(super) async fn a_start_that_was_dropped_does_not_come_late(world: TartWorld
         rotation: None,
     };
     let launch = || {
-        let mut keeper = tokio::process::Command::new(&world.options.supervisor.program)
-            .args(&world.options.supervisor.words)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut keeper = keeper_of(&world);
         let mut text = serde_json::to_vec(&order).unwrap();
         text.push(b'\n');
         let mut stdin = keeper.stdin.take().unwrap();
