@@ -1,58 +1,16 @@
 //! What the agent remembers, in a folder of its own.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use russet_node::{Identity, Memory, Store};
-use russet_telemetry::Secret;
-use serde::{Deserialize, Serialize};
+use russet_node::{KeptMemory, Memory, Store};
 
 const FILE: &str = "node.json";
 
 /// A folder that holds the node's key. The file in it is readable by its owner alone, and appears whole or not at all.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
-
-/// The file. Fields are added, never renamed: the next release reads what this one wrote.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Image {
-    identity: Option<Papers>,
-    next: Option<Papers>,
-    labels: BTreeSet<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Papers {
-    node_name: String,
-    server: String,
-    key_pem: String,
-    certificate_pem: Option<String>,
-}
-
-impl From<Papers> for Identity {
-    fn from(papers: Papers) -> Self {
-        Self {
-            node_name: papers.node_name,
-            server: papers.server,
-            key_pem: Secret::new(papers.key_pem),
-            certificate_pem: papers.certificate_pem,
-        }
-    }
-}
-
-impl From<&Identity> for Papers {
-    fn from(identity: &Identity) -> Self {
-        Self {
-            node_name: identity.node_name.clone(),
-            server: identity.server.clone(),
-            key_pem: identity.key_pem.expose().clone(),
-            certificate_pem: identity.certificate_pem.clone(),
-        }
-    }
-}
 
 impl Folder {
     /// This folder.
@@ -80,36 +38,27 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 impl Store for Folder {
     fn load(&self) -> Memory {
-        let image: Image = match std::fs::read(self.file()) {
+        let kept: KeptMemory = match std::fs::read(self.file()) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 // Not its content, which holds a key.
                 tracing::warn!(
                     line = error.line(),
                     "what the node remembered is damaged; it starts anew"
                 );
-                Image::default()
+                KeptMemory::default()
             }),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::warn!(%error, "what the node remembers cannot be read; it starts anew");
                 }
-                Image::default()
+                KeptMemory::default()
             }
         };
-        Memory {
-            identity: image.identity.map(Identity::from),
-            next: image.next.map(Identity::from),
-            labels: image.labels,
-        }
+        kept.into()
     }
 
     fn save(&self, memory: &Memory) -> io::Result<()> {
-        let image = Image {
-            identity: memory.identity.as_ref().map(Papers::from),
-            next: memory.next.as_ref().map(Papers::from),
-            labels: memory.labels.clone(),
-        };
-        let bytes = serde_json::to_vec(&image)?;
+        let bytes = serde_json::to_vec(&KeptMemory::from(memory))?;
         if std::fs::read(self.file()).is_ok_and(|there| there == bytes) {
             return Ok(());
         }
@@ -121,6 +70,9 @@ impl Store for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use russet_node::Identity;
+    use russet_telemetry::Secret;
+    use std::collections::BTreeSet;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn memory() -> Memory {

@@ -31,7 +31,7 @@ mod spread;
 
 pub use agent::{Agent, News, Rhythm};
 pub use error::Error;
-pub use identity::{Identity, Memory, ServingIdentity, Store};
+pub use identity::{Identity, KeptMemory, Memory, ServingIdentity, Store};
 pub use kubeconfig::{Unusable, check as check_kubeconfig, connection, connection_to};
 pub use rules::{BadLabel, BadTaint, check_label, check_taint, is_node_name, is_restricted};
 pub use sight::{Condition, Machine, Resident, ResidentImage, Sight, System};

@@ -5,11 +5,11 @@
 
 use crate::join::{Join, Taint};
 use crate::machine::Disk;
-use russet_node::{Identity, Memory};
+use russet_node::{KeptMemory, Memory};
 use russet_sim_scaleway::Host;
 use russet_telemetry::Secret;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,7 @@ use std::path::{Path, PathBuf};
 struct Image {
     generation: u32,
     orders: Option<Orders>,
-    identity: Option<Papers>,
-    #[serde(default)]
-    next: Option<Papers>,
-    labels: BTreeSet<String>,
+    memory: KeptMemory,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -35,37 +32,6 @@ struct Orders {
     taints: Vec<Taint>,
     kubeconfig: String,
     hash: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Papers {
-    node_name: String,
-    server: String,
-    key_pem: String,
-    certificate_pem: Option<String>,
-}
-
-impl From<Papers> for Identity {
-    fn from(papers: Papers) -> Self {
-        Self {
-            node_name: papers.node_name,
-            server: papers.server,
-            key_pem: Secret::new(papers.key_pem),
-            certificate_pem: papers.certificate_pem,
-        }
-    }
-}
-
-impl From<&Identity> for Papers {
-    fn from(identity: &Identity) -> Self {
-        Self {
-            node_name: identity.node_name.clone(),
-            server: identity.server.clone(),
-            key_pem: identity.key_pem.expose().clone(),
-            certificate_pem: identity.certificate_pem.clone(),
-        }
-    }
 }
 
 /// What a machine had on its disk before this process: orders, and what its agent remembers.
@@ -98,11 +64,7 @@ pub(crate) fn load(dir: &Path, host: &Host) -> Option<Kept> {
             kubeconfig: Secret::new(orders.kubeconfig),
             hash: orders.hash,
         }),
-        memory: Memory {
-            identity: image.identity.map(Identity::from),
-            next: image.next.map(Identity::from),
-            labels: image.labels,
-        },
+        memory: image.memory.into(),
     })
 }
 
@@ -118,9 +80,7 @@ pub(crate) fn save(dir: &Path, host: &Host, disk: &Disk) -> io::Result<()> {
             kubeconfig: join.kubeconfig.expose().clone(),
             hash: join.hash.clone(),
         }),
-        identity: disk.memory.identity.as_ref().map(Papers::from),
-        next: disk.memory.next.as_ref().map(Papers::from),
-        labels: disk.memory.labels.clone(),
+        memory: KeptMemory::from(&disk.memory),
     };
     let path = path(dir, host);
     let fresh = path.with_extension("json.new");

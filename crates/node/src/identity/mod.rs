@@ -2,6 +2,7 @@
 //!
 //! A key is kept before anything is asked with it, so a machine that was cut finds its request again instead of making another.
 
+mod kept;
 mod request;
 mod serving;
 
@@ -20,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Error;
 
+pub use kept::KeptMemory;
 pub(crate) use request::ask;
 pub use serving::ServingIdentity;
 
