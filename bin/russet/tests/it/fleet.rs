@@ -2,7 +2,7 @@
 
 use crate::guests;
 use crate::sandbox::{Sandbox, processes, text, until, until_gone};
-use russet::status::document::{Document, Fleet, Health};
+use russet::status::document::{Document, Fleet};
 use rustix::process::Signal;
 
 const MACS: &str = "machinedeployment/macos";
@@ -107,8 +107,7 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
         .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
         .expect(0);
     assert!(ran.stdout.contains("1 serve, emulated"), "{}", ran.stdout);
-    let status = sandbox.status();
-    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let status = sandbox.until_well().await;
     let account = status.account.as_ref().unwrap();
     assert_eq!((account.servers, account.pooled, account.emulated), (2, 1, true));
     assert!(account.per_hour_micro_eur > 0);

@@ -25,7 +25,7 @@ async fn a_cluster_survives_everything_short_of_down() {
     let sandbox = Sandbox::new();
 
     interrupted_half_way_it_leaves_no_process(&sandbox).await;
-    comes_up_in_the_background(&sandbox);
+    comes_up_in_the_background(&sandbox).await;
     sandbox.run(&["kubectl", "create", "configmap", "survivor"]).expect(0);
     serves_our_crds_and_cluster_api(&sandbox);
     the_cache_node_keeps(
@@ -114,7 +114,7 @@ async fn interrupted_half_way_it_leaves_no_process(sandbox: &Sandbox) {
     assert_eq!(sandbox.status().state, Health::Stopped);
 }
 
-fn comes_up_in_the_background(sandbox: &Sandbox) {
+async fn comes_up_in_the_background(sandbox: &Sandbox) {
     let ran = sandbox.run(&["up", "--detach", "--no-fleet"]).expect(0);
     for expected in [
         "Ready after",
@@ -134,8 +134,7 @@ fn comes_up_in_the_background(sandbox: &Sandbox) {
             ran.stderr
         );
     }
-    let status = sandbox.status();
-    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let status = sandbox.until_well().await;
     let names: Vec<&str> = status.parts.iter().map(|part| part.name.as_str()).collect();
     let cache = std::path::Path::new(env!("CARGO_BIN_EXE_russet"))
         .with_file_name(CACHE)

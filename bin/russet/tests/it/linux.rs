@@ -2,7 +2,7 @@
 
 use crate::fleet::{fleet, is_built, killed_with_its_port_lost, server_of, until_renewed};
 use crate::sandbox::{Sandbox, text, until};
-use russet::status::document::{Document, Health, Kind, Server};
+use russet::status::document::{Document, Kind, Server};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,7 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
         "{}",
         ran.stdout
     );
-    let status = sandbox.status();
-    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let status = sandbox.until_well().await;
     let before = both_serve(&status, true);
     assert!(sandbox.run(&["status"]).expect(0).stdout.contains("Ready, synthetic"));
 
@@ -151,8 +150,7 @@ async fn real_cache_nodes_run_pods_on_their_disks_survive_kill_and_leave_nothing
         "{}",
         ran.stdout
     );
-    let status = sandbox.status();
-    assert_eq!(status.state, Health::Ready, "{:?}", status.problems);
+    let status = sandbox.until_well().await;
     let before = both_serve(&status, false);
     for server in &before {
         let file = sandbox.path().join(format!("{}.json", server.name));

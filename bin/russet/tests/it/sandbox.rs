@@ -2,7 +2,7 @@
 
 use russet::process;
 use russet::state::Layout;
-use russet::status::document::Document;
+use russet::status::document::{Document, Health};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -57,6 +57,19 @@ impl Sandbox {
     pub(crate) fn status(&self) -> Document {
         let ran = self.run(&["status", "--json"]);
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}\n{ran:?}"))
+    }
+
+    /// How it is once all is well: on a machine that does much else, the API server may miss the few seconds that a look takes.
+    pub(crate) async fn until_well(&self) -> Document {
+        until("everything to be well", || {
+            let status = self.status();
+            if status.state == Health::Ready {
+                Ok(status)
+            } else {
+                Err(format!("{:?}", status.problems))
+            }
+        })
+        .await
     }
 }
 
