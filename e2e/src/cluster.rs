@@ -32,6 +32,8 @@ pub struct Extras {
     pub linux_node: bool,
     /// The network of nodes with the control plane on it, for nodes that others bring; needs root. Turns on what a node needs.
     pub node_network: bool,
+    /// ClusterTrustBundles, which API servers serve only when asked to.
+    pub trust_bundles: bool,
 }
 
 impl Extras {
@@ -43,6 +45,7 @@ impl Extras {
         cluster_api_in_earnest: false,
         linux_node: false,
         node_network: false,
+        trust_bundles: false,
     };
 
     fn has_nodes(self) -> bool {
@@ -104,6 +107,12 @@ impl TestCluster {
         options.durability = control_plane::Durability::Throwaway;
         options.extras.controller_manager = extras.controller_manager.then(Vec::new);
         options.extras.scheduler = extras.scheduler;
+        if extras.trust_bundles {
+            options.apiserver_args = vec![
+                "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true".to_owned(),
+                "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true".to_owned(),
+            ];
+        }
         if let Some(network) = &network {
             options.address = network.gateway();
             options.extras.controller_manager = Some(network.controller_manager_args());

@@ -3,6 +3,7 @@
 use crate::quantity::Amount;
 use crate::time::after;
 use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret as SecretObject, Service,
 };
@@ -10,6 +11,7 @@ use russet_telemetry::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a Pod's containers and volumes can be filled from, besides objects.
@@ -44,6 +46,8 @@ pub struct Objects {
     pub services: Vec<Service>,
     /// Claims, with the volumes they are bound to.
     pub claims: BTreeMap<String, Claim>,
+    /// Trust anchors of the cluster.
+    pub trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
     /// Labels of the node, needed only beside claims: a volume may belong to some nodes.
     pub node_labels: BTreeMap<String, String>,
 }
@@ -66,6 +70,7 @@ impl fmt::Debug for Objects {
             .field("tokens", &self.tokens.keys().collect::<Vec<_>>())
             .field("services", &self.services.len())
             .field("claims", &self.claims.keys().collect::<Vec<_>>())
+            .field("trust_bundles", &self.trust_bundles.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
@@ -130,6 +135,8 @@ pub struct References {
     pub pull_secrets: Vec<String>,
     /// Claims of persistent volumes, those of generic ephemeral volumes included.
     pub claims: BTreeSet<String>,
+    /// Whether trust anchors of the cluster are among it. Which of them is not known before all are.
+    pub trust_bundles: bool,
 }
 
 /// Everything a Pod refers to, so that it can be read and watched.
@@ -175,6 +182,7 @@ pub fn references(pod: &Pod) -> References {
             found
                 .tokens
                 .extend(source.service_account_token.as_ref().map(TokenKey::of));
+            found.trust_bundles |= source.cluster_trust_bundle.is_some();
         }
     }
     let pulls = spec
@@ -251,6 +259,7 @@ mod tests {
                 {"name": "v3", "projected": {"sources": [
                     {"configMap": {"name": "c4"}}, {"secret": {"name": "s4"}},
                     {"serviceAccountToken": {"path": "t", "audience": "tuist-runners-dispatch"}},
+                    {"clusterTrustBundle": {"path": "ca.pem", "name": "corporate"}},
                 ]}},
                 {"name": "v4", "persistentVolumeClaim": {"claimName": "p1"}},
                 {"name": "v5", "ephemeral": {}},
@@ -260,6 +269,7 @@ mod tests {
         assert_eq!(Vec::from_iter(found.config_maps), ["c1", "c2", "c3", "c4"]);
         assert_eq!(Vec::from_iter(found.secrets), ["s1", "s2", "s3", "s4"]);
         assert_eq!(found.pull_secrets, ["pull"]);
+        assert!(found.trust_bundles);
         let tokens = [TokenKey {
             audience: "tuist-runners-dispatch".into(),
             seconds: 3600,

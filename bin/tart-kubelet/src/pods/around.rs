@@ -3,28 +3,20 @@
 //! Both are watched for as long as the agent runs, as with any kubelet, so that a Pod that starts waits for neither: a Mac of a busy
 //! fleet starts Pods all the time, and each question is an answer that a Pod waits for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, ResourceExt as _};
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::known::{All, Known, follow_all, interrupted, known};
 use super::lasting::Lasting;
 use super::server::ServerError;
 
-/// What is not known after this is not waited for any longer; it is asked for again.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// By namespace and name.
-type Services = BTreeMap<(String, String), Arc<Service>>;
-
-/// What is known, or why nothing is yet.
-pub(crate) type Known<T> = Result<T, Option<String>>;
+type Services = All<Arc<Service>>;
 
 /// What is around. Cheap to copy.
 #[derive(Clone)]
@@ -53,7 +45,7 @@ impl std::fmt::Debug for Around {
 impl Around {
     pub(crate) fn watch(client: &watch::Receiver<Option<Client>>, node: &str) -> Self {
         let (tell_node, node_known) = watch::channel(Err(None));
-        let (tell_services, services_known) = watch::channel(Err(None));
+        let (tell_services, services_known) = watch::channel::<Known<Services>>(Err(None));
         let this = watcher::Config::default().fields(&format!("metadata.name={node}"));
         let nodes = Lasting::new(client.clone(), Api::all, this);
         let services = Lasting::new(client.clone(), Api::all, watcher::Config::default());
@@ -62,7 +54,7 @@ impl Around {
             services: services_known,
             tasks: [
                 tokio::spawn(follow_node(nodes, tell_node)),
-                tokio::spawn(follow_services(services, tell_services)),
+                tokio::spawn(follow_all(services, tell_services, "Services", needed, || {})),
             ],
         }))
     }
@@ -90,36 +82,6 @@ impl Around {
     }
 }
 
-/// What is known, once something is.
-async fn known<T, R>(
-    from: &watch::Receiver<Known<T>>,
-    what: &str,
-    read: impl FnOnce(&T) -> R,
-) -> Result<R, ServerError> {
-    let mut from = from.clone();
-    let told = tokio::time::timeout(PATIENCE, from.wait_for(|known| !matches!(known, Err(None)))).await;
-    match told.as_ref().map(|told| told.as_deref()) {
-        Ok(Ok(Ok(known))) => Ok(read(known)),
-        Ok(Ok(Err(Some(why)))) => Err(ServerError::Refused {
-            what: what.to_owned(),
-            why: why.clone(),
-        }),
-        _ => Err(ServerError::Late { what: what.to_owned() }),
-    }
-}
-
-/// What was known stays; if nothing was, those who wait are told why.
-fn interrupted<T>(tell: &watch::Sender<Known<T>>, what: &str, error: &watcher::Error) {
-    tracing::debug!(what, %error, "a watch was interrupted; it goes on");
-    tell.send_if_modified(|known| {
-        let waits = known.is_err();
-        if waits {
-            *known = Err(Some(error.to_string()));
-        }
-        waits
-    });
-}
-
 async fn follow_node(mut events: Lasting<Node>, tell: watch::Sender<Known<Arc<Node>>>) {
     while let Some(state) = events.next_state().await {
         match state {
@@ -128,32 +90,6 @@ async fn follow_node(mut events: Lasting<Node>, tell: watch::Sender<Known<Arc<No
             Err(error) => interrupted(&tell, "the Node", &error),
         }
     }
-}
-
-async fn follow_services(mut events: Lasting<Service>, tell: watch::Sender<Known<Services>>) {
-    let mut listed = Services::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(service)) => drop(listed.insert(key(&service), needed(service))),
-            Ok(Event::InitDone) => drop(tell.send_replace(Ok(std::mem::take(&mut listed)))),
-            Ok(Event::Apply(service)) => change(&tell, |all| drop(all.insert(key(&service), needed(service)))),
-            Ok(Event::Delete(service)) => change(&tell, |all| drop(all.remove(&key(&service)))),
-            Err(error) => interrupted(&tell, "Services", &error),
-        }
-    }
-}
-
-fn change(tell: &watch::Sender<Known<Services>>, how: impl FnOnce(&mut Services)) {
-    tell.send_modify(|known| {
-        if let Ok(all) = known {
-            how(all);
-        }
-    });
-}
-
-fn key(service: &Service) -> (String, String) {
-    (service.namespace().unwrap_or_default(), service.name_any())
 }
 
 /// What a container can be told: all Services of a cluster are kept on each of its Macs.

@@ -17,6 +17,7 @@ pub(crate) mod folder;
 pub(crate) mod guest;
 pub(crate) mod images;
 pub(crate) mod journal;
+mod known;
 mod lasting;
 pub(crate) mod machine;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that the Pods here refer to, each watched by its name.
+//! ConfigMaps and Secrets that the Pods here refer to, each watched by its name, and trust anchors.
 //!
 //! ```text
 //!   Pod ─hold─▶ Held ──┐                       list and watch, metadata.name = one
@@ -9,6 +9,9 @@
 //! A Node may read what its Pods refer to and nothing else, so there is a watch per object and none of a whole kind, as with any
 //! kubelet. Nobody polls: an object that appears or changes is told, and one that cannot change is not watched any more.
 //!
+//! Trust anchors of the cluster are everybody's to read, and which of them a Pod has may depend on labels that change: while some Pod
+//! refers to any, all are watched.
+//!
 //! A Mac that runs job after job of one namespace needs the same few ConfigMaps each time, so the watch of one is kept for a while
 //! after its last Pod. Secrets are not: what no Pod here needs is not known here.
 
@@ -18,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -27,6 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::known;
 use super::lasting::Lasting;
 use super::server::{ServerError, settling};
 
@@ -106,12 +111,25 @@ type Key = (String, String);
 type Entries<K> = BTreeMap<Key, Weak<Entry<K>>>;
 type Resting = BTreeMap<Key, (Instant, Arc<Entry<ConfigMap>>)>;
 
+/// All ClusterTrustBundles, for as long as this is held.
+struct Bundles {
+    known: watch::Receiver<known::Known<known::All<Arc<ClusterTrustBundle>>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Bundles {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 struct Shared {
     client: watch::Receiver<Option<Client>>,
     config_maps: Mutex<Entries<ConfigMap>>,
     secrets: Mutex<Entries<Secret>>,
     /// ConfigMaps that some Pod referred to, and until when they are kept even if none does now.
     resting: Mutex<Resting>,
+    bundles: Mutex<Weak<Bundles>>,
     changed: watch::Sender<()>,
 }
 
@@ -133,6 +151,7 @@ pub(crate) struct Held(Arc<Objects>);
 struct Objects {
     config_maps: BTreeMap<String, Arc<Entry<ConfigMap>>>,
     secrets: BTreeMap<String, Arc<Entry<Secret>>>,
+    bundles: Option<Arc<Bundles>>,
 }
 
 impl Held {
@@ -142,6 +161,18 @@ impl Held {
 
     pub(crate) async fn secret(&self, name: &str) -> Result<Option<Arc<Secret>>, ServerError> {
         get(&self.0.secrets, name).await
+    }
+
+    /// The trust anchors of the cluster by their names; none if the Pod refers to none.
+    pub(crate) async fn trust_bundles(&self) -> Result<BTreeMap<String, Arc<ClusterTrustBundle>>, ServerError> {
+        let Some(bundles) = &self.0.bundles else {
+            return Ok(BTreeMap::new());
+        };
+        known::known(&bundles.known, "list ClusterTrustBundles", |all| {
+            let named = all.iter().map(|((_, name), bundle)| (name.clone(), Arc::clone(bundle)));
+            named.collect()
+        })
+        .await
     }
 }
 
@@ -160,6 +191,7 @@ impl Watched {
             config_maps: Mutex::default(),
             secrets: Mutex::default(),
             resting: Mutex::default(),
+            bundles: Mutex::default(),
             changed,
         }))
     }
@@ -179,7 +211,27 @@ impl Watched {
         Held(Arc::new(Objects {
             config_maps,
             secrets: self.entries(&self.0.secrets, &namespace, secrets),
+            bundles: wanted.trust_bundles.then(|| self.bundles()),
         }))
+    }
+
+    fn bundles(&self) -> Arc<Bundles> {
+        let mut shared = lock(&self.0.bundles);
+        if let Some(bundles) = shared.upgrade() {
+            return bundles;
+        }
+        let (tell, known) = watch::channel(Err(None));
+        let events = Lasting::new(self.0.client.clone(), Api::all, watcher::Config::default());
+        let changed = self.0.changed.clone();
+        let follow = known::follow_all(events, tell, "ClusterTrustBundles", Arc::new, move || {
+            changed.send_replace(());
+        });
+        let bundles = Arc::new(Bundles {
+            known,
+            task: tokio::spawn(follow),
+        });
+        *shared = Arc::downgrade(&bundles);
+        bundles
     }
 
     /// Lets go of what no Pod has asked for in a while.
@@ -411,6 +463,58 @@ mod tests {
         watched.sweep();
         drop(read(&watched).await);
         assert_eq!(asked.times("/configmaps/conf"), 2);
+    }
+
+    fn trusting() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "job", "namespace": "ci"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "a", "projected": {"sources": [{"clusterTrustBundle": {"name": "corporate", "path": "ca.pem"}}]}},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trust_anchors_are_watched_once_for_all_pods_and_by_nobody_without_one() {
+        let (client, asked) = api_server(|line| {
+            if line.contains("watch=true") {
+                return (200, None);
+            }
+            let bundle =
+                json!({"metadata": {"name": "corporate", "resourceVersion": "7"}, "spec": {"trustBundle": ""}});
+            let list =
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "9"}, "items": [bundle]});
+            (200, Some(list))
+        });
+        let watched = Watched::new(client);
+        let other = watched.hold(&Pod::default());
+        assert!(other.trust_bundles().await.unwrap().is_empty());
+        assert_eq!(asked.times("clustertrustbundles"), 0);
+        let held = [watched.hold(&trusting()), watched.hold(&trusting())];
+        for held in &held {
+            let all = held.trust_bundles().await.unwrap();
+            assert_eq!(all.keys().collect::<Vec<_>>(), ["corporate"]);
+        }
+        until(|| asked.times("watch=true") > 0).await;
+        assert_eq!(asked.times("clustertrustbundles"), 2, "one list and one watch");
+        drop(held);
+        assert!(lock(&watched.0.bundles).upgrade().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_without_trust_anchors_is_no_riddle() {
+        let missing = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404,
+            "message": "the server could not find the requested resource",
+        });
+        let (client, _asked) = api_server(move |_| (404, Some(missing.clone())));
+        let held = Watched::new(client).hold(&trusting());
+        let error = held.trust_bundles().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "could not list ClusterTrustBundles: this API server does not serve them"
+        );
     }
 
     /// A node may not go on watching what none of its Pods needs; what it knew then may be old when the next Pod comes.

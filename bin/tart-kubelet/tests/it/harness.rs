@@ -33,7 +33,11 @@ pub(crate) struct Host {
 impl Host {
     /// A host whose bootstrap token is good and whose requests kube-controller-manager approves.
     pub(crate) async fn invited(name: &str) -> Result<Self> {
-        let cluster = TestCluster::shared().await?;
+        Self::invited_to(TestCluster::shared().await?, name).await
+    }
+
+    /// The same, beside a cluster of its own kind.
+    pub(crate) async fn invited_to(cluster: &'static TestCluster, name: &str) -> Result<Self> {
         let client = cluster.client().await?;
         let token = join::invite(&client, Timestamp::now()).await?.bearer();
         let host = Self {

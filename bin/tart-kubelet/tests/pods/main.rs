@@ -19,6 +19,7 @@ mod reaching;
 mod secrets;
 mod stage;
 mod top;
+mod trust;
 mod words;
 
 use anyhow::Result;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         disasters::a_full_disk_holds_up_and_damages_nothing,
         clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
         secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
+        trust::the_trust_anchors_of_a_cluster_are_files_that_follow_them,
         words::what_a_vm_cannot_do_is_said_in_one_sentence,
         words::what_a_pod_lacks_is_said_and_it_runs_once_that_is_there,
         words::without_a_gui_session_a_pod_says_so_and_runs_once_there_is_one,

@@ -27,7 +27,11 @@ pub(crate) struct Mac {
 impl Mac {
     /// A Mac whose image is in the registry. `name` has six letters and is nobody else's.
     pub(crate) async fn new(name: &str) -> Result<Self> {
-        let host = Host::invited(name).await?;
+        Self::on(Host::invited(name).await?, name).await
+    }
+
+    /// One of a host that is there already.
+    pub(crate) async fn on(host: Host, name: &str) -> Result<Self> {
         let control = Control::new(host.path("tart-home"))?;
         Control::install(&std::env::current_exe()?, &host.path("bin/tart"))?;
         control.push(IMAGE, &Image::default())?;

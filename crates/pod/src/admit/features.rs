@@ -101,9 +101,7 @@ fn of_volume(volume: &Volume, bad: &mut Vec<String>) {
         }
     } else if let Some(source) = &volume.projected {
         for part in source.sources.iter().flatten() {
-            if part.cluster_trust_bundle.is_some() {
-                refuse("clusterTrustBundle cannot be read by a node of this kind; use a configMap");
-            } else if part.pod_certificate.is_some() {
+            if part.pod_certificate.is_some() {
                 refuse("podCertificate is not issued on this node; use a secret");
             }
         }

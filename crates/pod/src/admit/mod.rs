@@ -14,7 +14,7 @@ mod resources;
 mod tests;
 
 pub use features::unsupported;
-pub(crate) use place::term_matches;
+pub(crate) use place::{labels_match, term_matches};
 pub use resources::{qos_class, requests};
 
 use crate::quantity::Amount;

@@ -3,6 +3,7 @@
 use super::{Host, Refusal};
 use crate::spec;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(pod: &Pod, spec: &PodSpec, host: &Host, others: &[&Pod]) -> Result<(), Refusal> {
@@ -97,15 +98,30 @@ pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, own_labels: &BTr
     labels.iter().all(|wanted| holds(wanted, own_labels)) && fields.iter().all(|wanted| holds(wanted, &own))
 }
 
+/// Whether a selector selects labels; an empty one does.
+pub(crate) fn labels_match(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let pairs = selector.match_labels.iter().flatten();
+    let rules = selector.match_expressions.iter().flatten();
+    pairs.into_iter().all(|(key, value)| labels.get(key) == Some(value))
+        && rules
+            .into_iter()
+            .all(|rule| compares(&rule.key, &rule.operator, rule.values.as_deref(), labels))
+}
+
 fn holds(wanted: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let value = labels.get(&wanted.key);
-    let values = wanted.values.as_deref().unwrap_or_default();
+    compares(&wanted.key, &wanted.operator, wanted.values.as_deref(), labels)
+}
+
+/// What selectors of nodes and of labels have in common; the former compare numbers as well.
+fn compares(key: &str, operator: &str, values: Option<&[String]>, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(key);
+    let values = values.unwrap_or_default();
     let numbers = || {
         let own: i64 = value?.parse().ok()?;
         let other: i64 = values.first()?.parse().ok()?;
         Some((own, other))
     };
-    match wanted.operator.as_str() {
+    match operator {
         "In" => value.is_some_and(|value| values.contains(value)),
         "NotIn" => value.is_none_or(|value| !values.contains(value)),
         "Exists" => value.is_some(),

@@ -114,10 +114,10 @@ fn everything_a_vm_cannot_do_is_refused_with_its_reason() {
             "volume v: an emptyDir in memory",
         ),
         (
-            with(
-                json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]}),
-            ),
-            "volume v: clusterTrustBundle",
+            with(json!({"volumes": [{"name": "v", "projected": {"sources": [
+                {"podCertificate": {"signerName": "acme.com/ca", "keyType": "ED25519"}},
+            ]}}]})),
+            "volume v: podCertificate",
         ),
         (
             container(json!({"securityContext": {"privileged": true}})),

@@ -11,6 +11,7 @@
 //! that are folders of the host are those folders. What is required and missing is
 //! an [`Error`] with the words of a kubelet; the Pod then waits in `ContainerCreating` and the volume is tried again.
 
+mod bundle;
 mod folder;
 mod host;
 mod mounts;

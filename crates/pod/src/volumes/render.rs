@@ -1,7 +1,7 @@
 //! From a volume's spec and the objects it names to files.
 
 use super::host::{self, HostFolder};
-use super::{File, Tree};
+use super::{File, Tree, bundle};
 use crate::env::{self, field, resource};
 use crate::objects::{Context, Objects, TokenKey};
 use crate::quantity::Amount;
@@ -34,6 +34,20 @@ pub enum Error {
     /// A token could not be had yet.
     #[error("the token for audience {0:?} has not been issued yet")]
     NoToken(String),
+    /// A ClusterTrustBundle is missing.
+    #[error("clustertrustbundle.certificates.k8s.io \"{0}\" not found")]
+    NoTrustBundle(String),
+    /// No ClusterTrustBundle of a signer is selected.
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles ({0})")]
+    NoTrustBundleOf(String),
+    /// A ClusterTrustBundle is not what an API server lets anybody write.
+    #[error("clustertrustbundle \"{name}\" is no list of certificates: {why}")]
+    BadTrustBundle {
+        /// Which.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A field cannot be told.
     #[error(transparent)]
     Field(#[from] env::Error),
@@ -51,6 +65,11 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// A source of a projected volume is nothing at all.
+    #[error(
+        "a source of this projected volume is empty; an API server leaves out what it does not serve, such as a clusterTrustBundle"
+    )]
+    EmptySource,
     /// Not a volume that a VM can have.
     #[error(
         "a VM cannot have this kind of volume; use secret, configMap, downwardAPI, projected, emptyDir, hostPath or a claim"
@@ -145,8 +164,12 @@ impl Maker<'_> {
         if let Some(source) = &part.downward_api {
             return self.downward(source.items.as_deref().unwrap_or_default(), mode);
         }
+        if let Some(source) = &part.cluster_trust_bundle {
+            let contents = bundle::anchors(source, &self.objects.trust_bundles)?;
+            return self.add(&source.path, contents, mode);
+        }
         let Some(source) = &part.service_account_token else {
-            return Err(Error::Unsupported);
+            return Err(Error::EmptySource);
         };
         let key = TokenKey::of(source);
         let token = self

@@ -121,6 +121,11 @@ fn what_is_missing_is_told_in_the_words_of_a_kubelet() {
     );
     let token = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}});
     assert_eq!(said(token), "the token for audience \"\" has not been issued yet");
+    let left_out = said(json!({"projected": {"sources": [{}]}}));
+    assert!(
+        left_out.contains("an API server leaves out what it does not serve"),
+        "{left_out}"
+    );
 }
 
 #[test]

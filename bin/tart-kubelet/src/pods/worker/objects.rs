@@ -53,6 +53,7 @@ async fn read(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refu
                 .secrets
                 .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
         }
+        objects.trust_bundles = sources.held.trust_bundles().await?;
         Ok(objects)
     };
     let tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), &sources.tokens);
