@@ -169,7 +169,7 @@ pub trait Backend: Send + Sync + 'static {
     /// A page in the Prometheus text format.
     fn metrics(&self, which: Metrics) -> impl Future<Output = Result<String, Refusal>> + Send;
 
-    /// The node's own checks; `ping` is the server's.
+    /// The node's own checks; `ping` and `log` are the server's.
     fn health(&self) -> impl Future<Output = Vec<Check>> + Send;
 
     /// What the agent was configured with, secrets left out.

@@ -19,6 +19,13 @@ pub struct Cpu {
     pub usage_core_nano_seconds: Option<u64>,
 }
 
+impl Cpu {
+    /// Nanoseconds, if any were used.
+    fn used(&self) -> Option<u64> {
+        self.usage_core_nano_seconds.filter(|used| *used > 0)
+    }
+}
+
 /// A measurement of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +50,13 @@ pub struct Memory {
     /// Major faults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_page_faults: Option<u64>,
+}
+
+impl Memory {
+    /// Bytes, if any are used.
+    fn used(&self) -> Option<u64> {
+        self.working_set_bytes.filter(|used| *used > 0)
+    }
 }
 
 /// A measurement of a file system.
@@ -137,6 +151,12 @@ pub struct Container {
     pub logs: Option<Fs>,
 }
 
+impl Container {
+    fn is_measured(&self) -> bool {
+        self.cpu.as_ref().and_then(Cpu::used).is_some() && self.memory.as_ref().and_then(Memory::used).is_some()
+    }
+}
+
 /// Which Pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodReference {
@@ -195,7 +215,8 @@ impl Summary {
     }
 
     /// The Prometheus text that metrics-server reads for `kubectl top`. It looks for `container="` and the like, so labels are
-    /// written without spaces; sample times are milliseconds.
+    /// written without spaces; sample times are milliseconds. It drops a whole Pod for one container of which it finds something but
+    /// no CPU or no memory, and a zero is nothing to it: such a container is left out altogether.
     pub(crate) fn resource_metrics(&self) -> String {
         let mut page = Page::default();
         let pods: Vec<(String, &Pod)> = self.pods.iter().map(|pod| (labels(&pod.pod_ref, None), pod)).collect();
@@ -204,7 +225,8 @@ impl Summary {
             .iter()
             .flat_map(|pod| {
                 let of = move |container: &Container| labels(&pod.pod_ref, Some(&container.name));
-                pod.containers.iter().map(move |container| (of(container), container))
+                let measured = pod.containers.iter().filter(|container| container.is_measured());
+                measured.map(move |container| (of(container), container))
             })
             .collect();
         page.used("node", [("", self.node.cpu.as_ref(), self.node.memory.as_ref())]);
@@ -268,7 +290,7 @@ impl Page {
         self.0.push('\n');
     }
 
-    /// What each of a kind uses. What was not measured is left out: a zero would hide a whole Pod from metrics-server.
+    /// What each of a kind uses. What was not measured is left out, and so is a zero, which nothing that runs uses.
     fn used<'a>(
         &mut self,
         kind: &str,
@@ -278,14 +300,14 @@ impl Page {
         let help = format!("Cumulative cpu time consumed by the {kind} in core-seconds");
         self.family(&name, "counter", &help);
         for (labels, cpu, _) in each.clone() {
-            if let Some((cpu, used)) = cpu.and_then(|cpu| Some((cpu, cpu.usage_core_nano_seconds?))) {
+            if let Some((cpu, used)) = cpu.and_then(|cpu| Some((cpu, cpu.used()?))) {
                 self.line(&name, labels, &seconds(used.into()), Some(cpu.time));
             }
         }
         let name = format!("{kind}_memory_working_set_bytes");
         self.family(&name, "gauge", &format!("Current working set of the {kind} in bytes"));
         for (labels, _, memory) in each {
-            if let Some((memory, used)) = memory.and_then(|memory| Some((memory, memory.working_set_bytes?))) {
+            if let Some((memory, used)) = memory.and_then(|memory| Some((memory, memory.used()?))) {
                 self.line(&name, labels, &used.to_string(), Some(memory.time));
             }
         }
@@ -373,6 +395,35 @@ mod tests {
                 "resource_scrape_error 0",
             ]
         );
+    }
+
+    /// A VM that has just started has used no CPU that `ps` would show. Its zero was printed all the same, and metrics-server dropped
+    /// the Pod with everything else that runs in it.
+    #[test]
+    fn a_container_that_has_used_nothing_does_not_hide_its_pod() {
+        let mut summary = summary();
+        let [pod] = &mut summary.pods[..] else {
+            panic!("one Pod")
+        };
+        let mut newborn = pod.containers[0].clone();
+        newborn.name = "newborn".to_owned();
+        newborn.cpu.as_mut().unwrap().usage_core_nano_seconds = Some(0);
+        let mut unmeasured = pod.containers[0].clone();
+        unmeasured.name = "unmeasured".to_owned();
+        unmeasured.memory = None;
+        pod.containers.extend([newborn, unmeasured]);
+        pod.memory = pod.containers[0].memory.clone();
+        pod.memory.as_mut().unwrap().working_set_bytes = Some(0);
+        let page = summary.resource_metrics();
+        assert!(!page.contains("newborn") && !page.contains("unmeasured"), "{page}");
+        assert!(!page.contains("\npod_memory_working_set_bytes{"), "{page}");
+        for name in [
+            "container_cpu_usage_seconds_total",
+            "container_memory_working_set_bytes",
+            "container_start_time_seconds",
+        ] {
+            assert!(page.contains(&format!("\n{name}{{container=\"c\",")), "{page}");
+        }
     }
 
     #[test]

@@ -6,14 +6,14 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
-use tokio_util::sync::PollSender;
+use tokio_util::sync::{CancellationToken, PollSender};
 
 use crate::spdy::MAX_PIECE;
 
@@ -55,8 +55,10 @@ impl Resizes {
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     finished: AtomicBool,
-    reset: AtomicBool,
+    reset: CancellationToken,
     ended: AtomicBool,
+    /// Bytes of the peer that its user has taken. All there can be once the user is gone, who then holds none.
+    read: AtomicU64,
 }
 
 impl Fate {
@@ -65,13 +67,18 @@ impl Fate {
         self.finished.store(true, Ordering::Release);
     }
 
-    /// The peer wants no more of it.
+    /// The peer wants no more of it, or we do not.
     pub(crate) fn reset(&self) {
-        self.reset.store(true, Ordering::Release);
+        self.reset.cancel();
     }
 
     fn is_reset(&self) -> bool {
-        self.reset.load(Ordering::Acquire)
+        self.reset.is_cancelled()
+    }
+
+    /// How many of `sent` bytes wait for their user.
+    pub(crate) fn unread(&self, sent: u64) -> u64 {
+        sent.saturating_sub(self.read.load(Ordering::Acquire))
     }
 
     /// We have sent everything. False if that was known.
@@ -120,15 +127,24 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.fate.read.store(u64::MAX, Ordering::Release);
+    }
+}
+
 impl AsyncRead for Reader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
-            if let Some(piece) = &mut self.current {
+            let this = &mut *self;
+            if let Some(piece) = &mut this.current {
                 let length = piece.bytes.len().min(buf.remaining());
                 buf.put_slice(piece.bytes.get(..length).unwrap_or_default());
                 piece.bytes.advance(length);
+                let read = u64::try_from(length).unwrap_or(u64::MAX);
+                this.fate.read.fetch_add(read, Ordering::AcqRel);
                 if piece.bytes.is_empty() {
-                    self.current = None;
+                    this.current = None;
                 }
                 if length > 0 || buf.remaining() == 0 {
                     return Poll::Ready(Ok(()));
@@ -211,6 +227,11 @@ impl Writer {
         })
     }
 
+    /// Ends when the stream was reset, by either side.
+    pub(crate) fn gone(&self) -> CancellationToken {
+        self.fate.reset.clone()
+    }
+
     fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8], fin: bool) -> Poll<io::Result<()>> {
         if self.fate.is_ended() || self.fate.is_reset() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -280,6 +301,17 @@ mod tests {
         let mut text = String::new();
         let error = reader.read_to_string(&mut text).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_user_is_counted_by_the_byte() {
+        let (feed, mut reader) = Reader::new();
+        feed.queue.send(piece("abcdef")).await.unwrap();
+        assert_eq!(feed.fate.unread(6), 6);
+        reader.read_exact(&mut [0; 4]).await.unwrap();
+        assert_eq!(feed.fate.unread(6), 2, "the rest of the piece waits in the reader");
+        drop(reader);
+        assert_eq!(feed.fate.unread(6), 0);
     }
 
     #[tokio::test]

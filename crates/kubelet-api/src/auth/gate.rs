@@ -4,7 +4,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest;
 use http::{HeaderMap, header};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::cache::Cache;
 use super::{Attributes, Presented, ReviewError, Reviewer, User};
@@ -14,8 +15,11 @@ const DECISIONS_KEPT: usize = 4096;
 const TOKEN_GOOD_FOR: Duration = Duration::from_mins(2);
 const YES_GOOD_FOR: Duration = Duration::from_mins(5);
 const NO_GOOD_FOR: Duration = Duration::from_secs(30);
-/// Reviews under way at once: strangers with made-up tokens must not become a flood at the apiserver.
+/// Reviews of each kind under way at once: strangers with made-up tokens must not become a flood at the apiserver. Nor may they
+/// stand in the way of its own requests, which come with a certificate and need a review of rights only.
 const REVIEWS: usize = 16;
+/// How long a review waits for its turn: as long as for its answer.
+const TURN: Duration = Duration::from_secs(10);
 /// Larger than any token an apiserver gives out.
 const MAX_TOKEN: usize = 16 * 1024;
 
@@ -53,7 +57,9 @@ pub(crate) struct Gate<R> {
     /// By digest: the tokens themselves are not kept.
     tokens: Cache<[u8; 32], Option<User>>,
     decisions: Cache<Question, bool>,
-    reviews: Semaphore,
+    token_reviews: Semaphore,
+    access_reviews: Semaphore,
+    patience: Duration,
 }
 
 impl<R: Reviewer> Gate<R> {
@@ -63,8 +69,19 @@ impl<R: Reviewer> Gate<R> {
             reviewer,
             tokens: Cache::new(TOKENS_KEPT),
             decisions: Cache::new(DECISIONS_KEPT),
-            reviews: Semaphore::new(REVIEWS),
+            token_reviews: Semaphore::new(REVIEWS),
+            access_reviews: Semaphore::new(REVIEWS),
+            patience: TURN,
         }
+    }
+
+    /// One of the reviews that may be under way. An apiserver that lets them pile up is as good as one that is not reached.
+    async fn turn<'a>(&self, reviews: &'a Semaphore) -> Result<SemaphorePermit<'a>, ReviewError> {
+        let turn = timeout(self.patience, reviews.acquire())
+            .await
+            .map_err(|_| ReviewError::Late)?;
+        // The semaphores are never closed.
+        turn.map_err(|_| ReviewError::Late)
     }
 
     /// Who asks: by certificate, else by token.
@@ -82,8 +99,11 @@ impl<R: Reviewer> Gate<R> {
         if let Some(known) = self.tokens.get(&key, Instant::now()) {
             return known.ok_or(Denied::Unauthenticated);
         }
-        let _turn = self.reviews.acquire().await;
-        match self.reviewer.token(token).await {
+        let reviewed = async {
+            let _turn = self.turn(&self.token_reviews).await?;
+            self.reviewer.token(token).await
+        };
+        match reviewed.await {
             Ok(user) => {
                 self.tokens.put(key, user.clone(), Instant::now(), TOKEN_GOOD_FOR);
                 user.ok_or(Denied::Unauthenticated)
@@ -131,7 +151,7 @@ impl<R: Reviewer> Gate<R> {
         if let Some(known) = self.decisions.get(&question, Instant::now()) {
             return Ok(known);
         }
-        let _turn = self.reviews.acquire().await;
+        let _turn = self.turn(&self.access_reviews).await?;
         let allowed = self.reviewer.access(user, verb, &self.node, subresource).await?;
         let good_for = if allowed { YES_GOOD_FOR } else { NO_GOOD_FOR };
         self.decisions.put(question, allowed, Instant::now(), good_for);
@@ -219,6 +239,46 @@ mod tests {
         );
         let unknown = gate.authorise(&user, &wanted(&["stats"])).await.unwrap_err();
         assert!(matches!(unknown, Denied::Unknown { .. }));
+    }
+
+    /// Answers no review of a token, ever.
+    struct Stuck;
+
+    impl Reviewer for Stuck {
+        async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+            std::future::pending().await
+        }
+
+        async fn access(&self, _: &User, _: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
+            Ok(true)
+        }
+    }
+
+    /// Tokens and rights shared their turns, and turns were waited for without end: strangers with made-up tokens and a slow apiserver
+    /// kept that apiserver's own requests from being judged.
+    #[tokio::test]
+    async fn a_flood_of_made_up_tokens_delays_no_decision_and_does_not_pile_up() {
+        let mut gate = Gate::new("mac1".to_owned(), Stuck);
+        gate.patience = Duration::from_millis(50);
+        let gate = std::sync::Arc::new(gate);
+        let flood: Vec<_> = (0..REVIEWS)
+            .map(|number| {
+                let gate = gate.clone();
+                let asking = async move { gate.authenticate(None, &with_token(&number.to_string())).await };
+                tokio_util::task::AbortOnDropHandle::new(tokio::spawn(asking))
+            })
+            .collect();
+        while gate.token_reviews.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let wanted = Attributes {
+            verb: "create",
+            subresources: &["proxy"],
+        };
+        gate.authorise(&User::default(), &wanted).await.unwrap();
+        let late = gate.authenticate(None, &with_token("one too many")).await.unwrap_err();
+        assert!(matches!(late, Denied::Unauthenticated));
+        assert!(flood.iter().all(|asking| !asking.is_finished()));
     }
 
     #[tokio::test]

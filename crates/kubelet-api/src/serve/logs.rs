@@ -6,9 +6,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::{Stream, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 
-use super::query::Query;
 use crate::backend::{LogEntry, LogOptions, LogStream};
 use crate::refusal::Refusal;
+use crate::request::Query;
 
 pub(super) fn options(query: &Query, now: Timestamp) -> Result<LogOptions, Refusal> {
     let seconds = query.number("sinceSeconds", 1)?;

@@ -1,16 +1,15 @@
 //! The server: TLS, HTTP/1.1, and what each path does.
 //!
 //! ```text
-//! listener ─► TLS (client certificate asked for, not required) ─► Gate ─► route ─┬─ plain answers, logs
-//!                                                                                └─ 101 ─► a session of its own
+//! listener ─► Lobby ─► TLS (client certificate asked for, not required) ─► Route ─► Gate ─┬─ plain answers, logs
+//!               └─ idle strangers leave when others come                                  └─ 101 ─► a session of its own
 //! ```
 //!
 //! HTTP/2 is not offered: every upgrade comes over HTTP/1.1 anyway, and an apiserver falls back for the rest.
 
 mod answer;
+mod lobby;
 mod logs;
-mod query;
-mod route;
 mod service;
 mod tls;
 mod upgrade;
@@ -29,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::lobby::{Guest, Lobby};
 use self::service::Service;
 pub use self::tls::{Serving, TlsError};
 use crate::auth::{Gate, Presented, Reviewer};
@@ -48,8 +48,12 @@ const KEEPALIVE_STEP: Duration = Duration::from_secs(10);
 /// Deadlines and bounds. The defaults are those of a stock kubelet where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, sessions included. Further ones wait to be accepted.
+    /// Connections at once, sessions included. Further ones wait to be served. Each needs a file descriptor, and a session may need
+    /// more on the other side.
     pub connections: usize,
+    /// Connections among them whose callers have not said yet who they are. When there are more, the one that has waited longest is
+    /// closed.
+    pub strangers: usize,
     /// From the upgrade to the last stream that was announced.
     pub stream_creation: Duration,
     /// A session without a byte in either direction.
@@ -68,7 +72,8 @@ pub struct Limits {
     pub session_memory: usize,
     /// Output of `/run`, which is not streamed.
     pub run_output: usize,
-    /// For sessions to end when the server stops.
+    /// For sessions to end when the server stops: the first half by themselves, the second half to tell their callers that they were
+    /// ended.
     pub drain: Duration,
 }
 
@@ -76,6 +81,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 512,
+            strangers: 64,
             stream_creation: Duration::from_secs(30),
             stream_idle: Duration::from_hours(4),
             request_idle: Duration::from_secs(90),
@@ -131,7 +137,6 @@ pub struct Server<B, R> {
     service: Arc<Service<B, R>>,
     tls: TlsAcceptor,
     limits: Limits,
-    stop_sessions: CancellationToken,
 }
 
 impl<B, R> std::fmt::Debug for Server<B, R> {
@@ -148,76 +153,107 @@ struct Caller {
     presented: Option<Presented>,
     address: SocketAddr,
     /// Held by the connection and by the session it may turn into.
-    _seat: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
+}
+
+/// What a connection takes of the server.
+#[derive(Debug)]
+struct Place {
+    guest: Guest,
+    _seat: OwnedSemaphorePermit,
 }
 
 impl<B: Backend, R: Reviewer> Server<B, R> {
     /// Checks the options; listens to nothing yet.
     pub fn new(options: Options, backend: Arc<B>, reviewer: R) -> Result<Self, Error> {
         let tls = tls::config(&options.client_ca, options.serving)?;
-        let stop_sessions = CancellationToken::new();
         let service = Service {
             backend,
             gate: Gate::new(options.node, reviewer),
             limits: options.limits,
             sessions: TaskTracker::new(),
-            stop: stop_sessions.clone(),
+            stop: CancellationToken::new(),
+            cut: CancellationToken::new(),
         };
         Ok(Self {
             service: Arc::new(service),
             tls: TlsAcceptor::from(Arc::new(tls)),
             limits: options.limits,
-            stop_sessions,
         })
     }
 
     /// Serves until `shutdown`, then gives requests and sessions [`Limits::drain`] to end.
     pub async fn run(self, listener: TcpListener, shutdown: CancellationToken) {
         let seats = Arc::new(Semaphore::new(self.limits.connections));
+        let lobby = Lobby::new(self.limits.strangers);
         let connections = TaskTracker::new();
         loop {
-            let accept = async {
-                // The semaphore is never closed.
-                let seat = seats.clone().acquire_owned().await.ok();
-                (seat, listener.accept().await)
-            };
-            let (seat, accepted) = tokio::select! {
-                accepted = accept => accepted,
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
                 () = shutdown.cancelled() => break,
             };
-            match (seat, accepted) {
-                (Some(seat), Ok((socket, address))) => {
-                    let connection = serve(
-                        self.tls.clone(),
-                        self.service.clone(),
-                        socket,
-                        address,
-                        Arc::new(seat),
-                        shutdown.clone(),
-                    );
-                    connections.spawn(connection);
-                }
-                (None, _) => break,
-                (_, Err(error)) => {
+            let (socket, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
+                    lobby.make_room();
                     sleep(ACCEPT_PAUSE).await;
+                    continue;
                 }
-            }
+            };
+            let seat = tokio::select! {
+                seat = take_seat(&seats, &lobby) => seat,
+                () = shutdown.cancelled() => break,
+            };
+            // The semaphore is never closed.
+            let Some(seat) = seat else { break };
+            let place = Place {
+                guest: lobby.enter(),
+                _seat: seat,
+            };
+            let connection = serve(
+                self.tls.clone(),
+                self.service.clone(),
+                socket,
+                address,
+                Arc::new(place),
+                shutdown.clone(),
+            );
+            connections.spawn(connection);
         }
         drop(listener);
+        self.drain(&connections).await;
+    }
+
+    /// Lets everything end, first by itself, then by telling it, then at once.
+    async fn drain(&self, connections: &TaskTracker) {
         connections.close();
         self.service.sessions.close();
-        let ended = async {
-            connections.wait().await;
-            self.service.sessions.wait().await;
-        };
-        if timeout(self.limits.drain, ended).await.is_err() {
+        let half = self.limits.drain / 2;
+        if timeout(half, self.ended(connections)).await.is_err() {
             tracing::info!("ending the sessions that are still open");
+            self.service.stop.cancel();
+            if timeout(half, self.ended(connections)).await.is_err() {
+                tracing::debug!("some sessions could not tell their callers that they were ended");
+            }
         }
-        self.stop_sessions.cancel();
-        self.service.sessions.wait().await;
-        connections.wait().await;
+        self.service.cut.cancel();
+        self.ended(connections).await;
     }
+
+    async fn ended(&self, connections: &TaskTracker) {
+        connections.wait().await;
+        self.service.sessions.wait().await;
+    }
+}
+
+/// When all seats are taken, somebody who has not said who they are gives up theirs.
+async fn take_seat(seats: &Arc<Semaphore>, lobby: &Lobby) -> Option<OwnedSemaphorePermit> {
+    if let Ok(seat) = seats.clone().try_acquire_owned() {
+        return Some(seat);
+    }
+    lobby.make_room();
+    seats.clone().acquire_owned().await.ok()
 }
 
 async fn serve<B: Backend, R: Reviewer>(
@@ -225,11 +261,16 @@ async fn serve<B: Backend, R: Reviewer>(
     service: Arc<Service<B, R>>,
     socket: TcpStream,
     address: SocketAddr,
-    seat: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
     shutdown: CancellationToken,
 ) {
     prepare(&socket);
-    let stream = match timeout(HANDSHAKE, tls.accept(socket)).await {
+    let handshake = tokio::select! {
+        handshake = timeout(HANDSHAKE, tls.accept(socket)) => handshake,
+        () = place.guest.dismissed() => return tracing::debug!(%address, "a stranger had to make room"),
+        () = shutdown.cancelled() => return,
+    };
+    let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%address, %error, "a TLS handshake failed"),
         Err(_) => return tracing::debug!(%address, "a TLS handshake took too long"),
@@ -238,8 +279,11 @@ async fn serve<B: Backend, R: Reviewer>(
     let caller = Caller {
         presented: certificates.first().and_then(Presented::of),
         address,
-        _seat: seat,
+        place: place.clone(),
     };
+    if caller.presented.is_some() {
+        place.guest.known();
+    }
     let stop = service.stop.clone();
     let life = service.limits.request_life;
     let idle = match &caller.presented {
@@ -265,6 +309,7 @@ async fn serve<B: Backend, R: Reviewer>(
     };
     let result = tokio::select! {
         result = &mut connection => result,
+        () = place.guest.dismissed() => return tracing::debug!(%address, "a stranger had to make room"),
         () = retired => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {

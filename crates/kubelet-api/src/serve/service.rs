@@ -16,14 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answer::{self, Body, plain, refused};
-use super::query::Query;
-use super::route::{NoRoute, Route, route};
 use super::upgrade::{self, Kind};
 use super::{Caller, Limits, logs};
 use crate::auth::{Attributes, Denied, Gate, Reviewer};
 use crate::backend::{Backend, ContainerRef, PodRef};
 use crate::refusal::Refusal;
-use crate::session::{self, Action, Wanted};
+use crate::request::{Area, Query, Route};
+use crate::session::{self, Action, Command, Wanted};
 use crate::spdy::Broken;
 
 pub(super) struct Service<B, R> {
@@ -31,14 +30,20 @@ pub(super) struct Service<B, R> {
     pub(super) gate: Gate<R>,
     pub(super) limits: Limits,
     pub(super) sessions: TaskTracker,
+    /// Sessions end and say so.
     pub(super) stop: CancellationToken,
+    /// Whoever still has something to say has had its time.
+    pub(super) cut: CancellationToken,
 }
 
 type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
 
 impl<B: Backend, R: Reviewer> Service<B, R> {
     pub(super) async fn answer(&self, caller: &Caller, request: Request<Incoming>) -> Response<Body> {
-        if let Err(denied) = self.admit(caller, &request).await {
+        // Read once: what is performed is what the caller was found to have a right to.
+        let found = Route::find(request.uri().path());
+        let area = found.as_ref().map_or_else(|area| *area, Route::area);
+        if let Err(denied) = self.admit(caller, area, &request).await {
             let status = match denied {
                 Denied::Unauthenticated => StatusCode::UNAUTHORIZED,
                 Denied::Forbidden { .. } => StatusCode::FORBIDDEN,
@@ -53,10 +58,10 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
             }
             return plain(status, denied.to_string());
         }
-        let route = match route(request.method(), request.uri().path()) {
-            Ok(route) => route,
-            Err(NoRoute::NotFound) => return plain(StatusCode::NOT_FOUND, "404 page not found\n"),
-            Err(NoRoute::WrongMethod) => return plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
+        let route = match found {
+            Ok(route) if route.takes(request.method()) => route,
+            Ok(_) => return plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
+            Err(_) => return plain(StatusCode::NOT_FOUND, "404 page not found\n"),
         };
         let is_log = matches!(route, Route::Logs(_));
         match self.perform(caller, route, request).await {
@@ -66,12 +71,13 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
         }
     }
 
-    async fn admit(&self, caller: &Caller, request: &Request<Incoming>) -> Result<(), Denied> {
+    async fn admit(&self, caller: &Caller, area: Area, request: &Request<Incoming>) -> Result<(), Denied> {
         let user = self
             .gate
             .authenticate(caller.presented.as_ref(), request.headers())
             .await?;
-        let wanted = Attributes::of(request.method(), request.uri().path());
+        caller.place.guest.known();
+        let wanted = Attributes::of(area, request.method());
         self.gate.authorise(&user, &wanted).await
     }
 
@@ -177,7 +183,9 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
 
     async fn health(&self, wanted: Option<&str>, verbose: bool) -> Response<Body> {
         let checks = self.backend.health().await;
-        let all = std::iter::once(("ping", true)).chain(checks.iter().map(|check| (check.name, check.healthy)));
+        // Ours pass by being answered: lines of the log are written in place, so nothing that flushes them can hang.
+        let ours = [("ping", true), ("log", true)].into_iter();
+        let all = ours.chain(checks.iter().map(|check| (check.name, check.healthy)));
         let named: Vec<_> = all
             .filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name))
             .collect();
@@ -218,21 +226,26 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
     ) -> Result<Response<Body>, Refusal> {
         let wanted = wanted(query)?;
         self.backend.find_container(&container).await?;
-        let backend = self.backend.clone();
+        let command = Command {
+            backend: self.backend.clone(),
+            container,
+            action,
+            wanted,
+            stop: self.stop.clone(),
+        };
         let pace = self.limits.pace();
         let choice = match kind(request.headers())? {
             Kind::Spdy => upgrade::spdy(request.headers(), |offered| {
                 session::choose_spdy(offered).map(|version| (version, version.name()))
             })
             .map(|(version, response)| {
-                let session = move |io| session::remote_spdy(backend, container, action, wanted, version, io, pace);
+                let session = move |io| session::remote_spdy(command, version, io, pace);
                 self.begin(caller, hyper::upgrade::on(&mut request), session);
                 response
             }),
             Kind::WebSocket => upgrade::websocket(request.headers(), |offered| session::choose_websocket(offered)).map(
                 |(flavour, response)| {
-                    let session =
-                        move |io| session::remote_websocket(backend, container, action, wanted, flavour, io, pace);
+                    let session = move |io| session::remote_websocket(command, flavour, io, pace);
                     self.begin(caller, hyper::upgrade::on(&mut request), session);
                     response
                 },
@@ -249,11 +262,11 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
         self.backend.find_pod(&pod).await?;
-        let backend = self.backend.clone();
+        let (backend, stop) = (self.backend.clone(), self.stop.clone());
         let pace = self.limits.pace();
         let choice = match kind(request.headers())? {
             Kind::Spdy => upgrade::spdy(request.headers(), session::choose_port_forward).map(|((), response)| {
-                let session = move |io| session::forward_spdy(backend, pod, io, pace);
+                let session = move |io| session::forward_spdy(backend, pod, io, pace, stop);
                 self.begin(caller, hyper::upgrade::on(&mut request), session);
                 response
             }),
@@ -261,7 +274,8 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
                 let ports = ports(query)?;
                 upgrade::websocket(request.headers(), |offered| session::choose_websocket(offered)).map(
                     |(flavour, response)| {
-                        let session = move |io| session::forward_websocket(backend, pod, ports, flavour, io, pace);
+                        let session =
+                            move |io| session::forward_websocket(backend, pod, ports, flavour, io, pace, stop);
                         self.begin(caller, hyper::upgrade::on(&mut request), session);
                         response
                     },
@@ -271,12 +285,12 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
         Ok(choice.unwrap_or_else(|refused| *refused))
     }
 
-    /// Starts a session as soon as its 101 is out. It ends with the server.
+    /// Starts a session as soon as its 101 is out. It ends with the server: by itself when it is told to, or else without a word.
     fn begin<F>(&self, caller: &Caller, upgraded: OnUpgrade, session: impl FnOnce(Upgraded) -> F + Send + 'static)
     where
         F: Future<Output = Result<(), Broken>> + Send + 'static,
     {
-        let (stop, caller) = (self.stop.clone(), caller.clone());
+        let (cut, caller) = (self.cut.clone(), caller.clone());
         self.sessions.spawn(async move {
             let serve = async {
                 match upgraded.await {
@@ -286,7 +300,7 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
             };
             let result = tokio::select! {
                 result = serve => result,
-                () = stop.cancelled() => Ok(()),
+                () = cut.cancelled() => Ok(()),
             };
             if let Err(error) = result {
                 let address = caller.address;

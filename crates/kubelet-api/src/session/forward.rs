@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::version::WebSocketFlavour;
 use super::{Pace, farewell, websocket};
@@ -63,8 +64,14 @@ struct Waiting {
     since: Instant,
 }
 
-/// Serves forwarded connections until the caller goes.
-pub(crate) async fn forward_spdy<B, T>(backend: Arc<B>, pod: PodRef, io: T, pace: Pace) -> Result<(), Broken>
+/// Serves forwarded connections until the caller goes, or the agent does.
+pub(crate) async fn forward_spdy<B, T>(
+    backend: Arc<B>,
+    pod: PodRef,
+    io: T,
+    pace: Pace,
+    stop: CancellationToken,
+) -> Result<(), Broken>
 where
     B: Backend,
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -115,6 +122,7 @@ where
             }
             () = gone.cancelled() => return Ok(()),
             () = idle => break,
+            () = stop.cancelled() => break,
         }
     }
     pairs.abort_all();
@@ -127,22 +135,38 @@ async fn reset(writer: &Writer, status: u32) {
     }
 }
 
+/// Why a forwarded connection did not end by itself.
+enum Cut {
+    /// The target was not reached, and why.
+    Unreached(String),
+    /// One side broke off.
+    Broken,
+}
+
 async fn join<B: Backend>(backend: Arc<B>, pod: PodRef, port: NonZeroU16, error: Incoming, data: Incoming) {
     let (Some(error), Some(end)) = (error.writer.closer(), data.writer.closer()) else {
         return;
     };
-    let mut target = match dial(&*backend, &pod, port).await {
-        Ok(target) => target,
-        Err(text) => {
+    let gone = data.writer.gone();
+    let carried = async {
+        let mut target = dial(&*backend, &pod, port).await.map_err(Cut::Unreached)?;
+        let mut caller = tokio::io::join(data.reader, data.writer);
+        let copied = tokio::io::copy_bidirectional(&mut caller, &mut target).await;
+        copied.map(|_| ()).map_err(|_| Cut::Broken)
+    };
+    // A target that does not read is never done with what it was sent, and that is memory which others wait for.
+    let result = tokio::select! {
+        result = carried => result,
+        () = gone.cancelled() => Err(Cut::Broken),
+    };
+    match result {
+        Ok(()) => end.finish(Bytes::new()).await,
+        Err(Cut::Broken) => end.reset(rst::CANCEL).await,
+        Err(Cut::Unreached(text)) => {
             // Any text on the error stream is a failure to kubectl, so only what could not be reached is told there.
             error.finish(text.into()).await;
             return end.finish(Bytes::new()).await;
         }
-    };
-    let mut caller = tokio::io::join(data.reader, data.writer);
-    match tokio::io::copy_bidirectional(&mut caller, &mut target).await {
-        Ok(_) => end.finish(Bytes::new()).await,
-        Err(_) => end.reset(rst::CANCEL).await,
     }
     error.finish(Bytes::new()).await;
 }
@@ -177,6 +201,7 @@ pub(crate) async fn forward_websocket<B, T>(
     flavour: WebSocketFlavour,
     io: T,
     pace: Pace,
+    stop: CancellationToken,
 ) -> Result<(), Broken>
 where
     B: Backend,
@@ -210,6 +235,7 @@ where
         () = async { while pairs.join_next().await.is_some() {} } => {}
         () = gone.cancelled() => return Ok(()),
         () = channels.idle(pace.idle) => {}
+        () = stop.cancelled() => {}
     }
     farewell(pace, channels.close()).await
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) use self::forward::{forward_spdy, forward_websocket};
 pub(crate) use self::outcome::run as run_to_end;
-pub(crate) use self::remote::{Action, Wanted, remote_spdy, remote_websocket};
+pub(crate) use self::remote::{Action, Command, Wanted, remote_spdy, remote_websocket};
 pub(crate) use self::version::{choose_port_forward, choose_spdy, choose_websocket};
 
 use crate::spdy::{Broken, Rules};

@@ -10,8 +10,8 @@ use crate::refusal::Refusal;
 /// How a session ended.
 pub(crate) type Outcome = Result<Exit, Refusal>;
 
-/// The bytes for the error stream. Versions before 4 send nothing on success and plain text otherwise.
-pub(super) fn report(outcome: &Outcome, version: Version) -> Bytes {
+/// The bytes for the error stream. Versions before 4 send nothing on success and plain text otherwise. `failing` says what was tried.
+pub(super) fn report(outcome: &Outcome, version: Version, failing: &str) -> Bytes {
     let text = match outcome {
         Ok(Exit(0)) if !version.status_object() => return Bytes::new(),
         Ok(Exit(0)) => json!({"metadata": {}, "status": "Success"}).to_string(),
@@ -30,7 +30,7 @@ pub(super) fn report(outcome: &Outcome, version: Version) -> Bytes {
             .to_string()
         }
         Err(refusal) => {
-            let message = format!("error executing command in container: {refusal}");
+            let message = format!("{failing}: {refusal}");
             if !version.status_object() {
                 return message.into();
             }
@@ -95,31 +95,33 @@ pub(crate) async fn run<B: Backend>(
 mod tests {
     use super::*;
 
+    const EXEC: &str = "error executing command in container";
+
     #[test]
     fn the_exit_code_travels_as_a_cause() {
-        let status: serde_json::Value = serde_json::from_slice(&report(&Ok(Exit(3)), Version::V4)).unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&report(&Ok(Exit(3)), Version::V4, EXEC)).unwrap();
         assert_eq!(status["reason"], "NonZeroExitCode");
         assert_eq!(
             status["details"]["causes"][0],
             json!({"reason": "ExitCode", "message": "3"})
         );
         assert_eq!(
-            &report(&Ok(Exit(0)), Version::V4)[..],
+            &report(&Ok(Exit(0)), Version::V4, EXEC)[..],
             br#"{"metadata":{},"status":"Success"}"#
         );
     }
 
     #[test]
     fn old_versions_get_plain_text_and_silence_for_success() {
-        assert!(report(&Ok(Exit(0)), Version::V3).is_empty());
-        let text = report(&Err(Refusal::Failed("no such file".to_owned())), Version::V1);
+        assert!(report(&Ok(Exit(0)), Version::V3, EXEC).is_empty());
+        let text = report(&Err(Refusal::Failed("no such file".to_owned())), Version::V1, EXEC);
         assert_eq!(&text[..], b"error executing command in container: no such file");
     }
 
     #[test]
     fn a_command_that_cannot_start_is_an_internal_error() {
-        let status: serde_json::Value =
-            serde_json::from_slice(&report(&Err(Refusal::Failed("no such file".to_owned())), Version::V4)).unwrap();
+        let failed = Err(Refusal::Failed("no such file".to_owned()));
+        let status: serde_json::Value = serde_json::from_slice(&report(&failed, Version::V4, EXEC)).unwrap();
         assert_eq!(status["code"], 500);
         assert_eq!(
             status["message"],

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::outcome::{self, Outcome};
@@ -42,10 +43,48 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    pub(super) async fn perform<B: Backend>(self, backend: &B, container: &ContainerRef, tty: bool, io: Io) -> Outcome {
+    /// What is said before the reason when it fails, as a stock kubelet says it.
+    fn failing(&self) -> &'static str {
         match self {
-            Self::Exec(command) => backend.exec(container, Exec { command, tty }, io).await,
-            Self::Attach => backend.attach(container, tty, io).await.map(|()| Exit(0)),
+            Self::Exec(_) => "error executing command in container",
+            Self::Attach => "error attaching to container",
+        }
+    }
+}
+
+/// What a caller wants of a container, and who does it.
+#[derive(Debug)]
+pub(crate) struct Command<B> {
+    pub(crate) backend: Arc<B>,
+    pub(crate) container: ContainerRef,
+    pub(crate) action: Action,
+    pub(crate) wanted: Wanted,
+    /// The agent stops.
+    pub(crate) stop: CancellationToken,
+}
+
+impl<B: Backend> Command<B> {
+    /// Until it ends or the agent does. The latter is a failure to be told: a caller that hears nothing at all takes the end of the
+    /// connection for success.
+    async fn perform(self, io: Io) -> Outcome {
+        let Self {
+            backend,
+            container,
+            action,
+            wanted: Wanted { tty, .. },
+            stop,
+        } = self;
+        let performed = async {
+            match action {
+                Action::Exec(command) => backend.exec(&container, Exec { command, tty }, io).await,
+                Action::Attach => backend.attach(&container, tty, io).await.map(|()| Exit(0)),
+            }
+        };
+        tokio::select! {
+            // In this order, so that an agent that stops begins nothing.
+            biased;
+            () = stop.cancelled() => Err(Refusal::Failed("the agent of this node stops".to_owned())),
+            outcome = performed => outcome,
         }
     }
 }
@@ -86,41 +125,45 @@ fn expected(wanted: Wanted, version: Version) -> Vec<Kind> {
     kinds
 }
 
-async fn collect(connection: &mut Connection, expected: &[Kind], limit: Duration) -> Option<BTreeMap<Kind, Incoming>> {
-    let mut streams = BTreeMap::new();
+/// Waits for the streams that were announced. False when they did not come.
+async fn collect(
+    connection: &mut Connection,
+    expected: &[Kind],
+    limit: Duration,
+    streams: &mut BTreeMap<Kind, Incoming>,
+) -> bool {
     let all = async {
         while expected.iter().any(|kind| !streams.contains_key(kind)) {
-            let incoming = connection.incoming.recv().await?;
+            let Some(incoming) = connection.incoming.recv().await else {
+                return false;
+            };
             if let Some(kind) = Kind::of(&incoming.headers) {
                 streams.insert(kind, incoming);
             }
         }
-        Some(())
+        true
     };
-    timeout(limit, all).await.ok().flatten()?;
-    Some(streams)
+    timeout(limit, all).await.unwrap_or(false)
 }
 
 /// Serves one command over SPDY, from the first stream to the last word.
-pub(crate) async fn remote_spdy<B, T>(
-    backend: Arc<B>,
-    container: ContainerRef,
-    action: Action,
-    wanted: Wanted,
-    version: Version,
-    io: T,
-    pace: Pace,
-) -> Result<(), Broken>
+pub(crate) async fn remote_spdy<B, T>(command: Command<B>, version: Version, io: T, pace: Pace) -> Result<(), Broken>
 where
     B: Backend,
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut connection = Connection::start(io, pace.command(), admit);
-    let expected = expected(wanted, version);
-    let Some(mut streams) = collect(&mut connection, &expected, pace.creation).await else {
+    let expected = expected(command.wanted, version);
+    let mut streams = BTreeMap::new();
+    let complete = tokio::select! {
+        complete = collect(&mut connection, &expected, pace.creation, &mut streams) => complete,
+        // The command is not begun then, and the streams that did come are told why.
+        () = command.stop.cancelled() => true,
+    };
+    if !complete {
         tracing::debug!(?expected, "the caller did not open the streams it announced");
         return farewell(pace, connection.close()).await;
-    };
+    }
     let closers: Vec<_> = [Kind::Stdout, Kind::Stderr, Kind::Error, Kind::Stdin, Kind::Resize]
         .into_iter()
         .filter_map(|kind| Some((kind, streams.get(&kind)?.writer.closer()?)))
@@ -140,15 +183,16 @@ where
     drop(streams);
     connection.incoming.close();
     let gone = connection.gone();
+    let failing = command.action.failing();
     let outcome = tokio::select! {
-        outcome = action.perform(&*backend, &container, wanted.tty, io) => outcome,
+        outcome = command.perform(io) => outcome,
         () = gone.cancelled() => return Ok(()),
         () = connection.idle(pace.idle) => Err(idle(pace.idle)),
     };
     let words = async {
         for (kind, closer) in closers {
             let last = if kind == Kind::Error {
-                outcome::report(&outcome, version)
+                outcome::report(&outcome, version, failing)
             } else {
                 Bytes::new()
             };
@@ -161,10 +205,7 @@ where
 
 /// The same over WebSocket.
 pub(crate) async fn remote_websocket<B, T>(
-    backend: Arc<B>,
-    container: ContainerRef,
-    action: Action,
-    wanted: Wanted,
+    command: Command<B>,
     flavour: WebSocketFlavour,
     io: T,
     pace: Pace,
@@ -180,6 +221,7 @@ where
     const RESIZE: u8 = 4;
 
     let mut channels = websocket::Channels::start(io, flavour, &[STDIN, RESIZE], pace).await;
+    let wanted = command.wanted;
     let stderr = wanted.stderr && !wanted.tty;
     // Some clients wait for a first message before they believe in the connection.
     let first = match (wanted.stdout, stderr) {
@@ -200,13 +242,14 @@ where
         resize: resizes.filter(|_| wanted.tty),
     };
     let gone = channels.gone();
+    let failing = command.action.failing();
     let outcome = tokio::select! {
-        outcome = action.perform(&*backend, &container, wanted.tty, io) => outcome,
+        outcome = command.perform(io) => outcome,
         () = gone.cancelled() => return Ok(()),
         () = channels.idle(pace.idle) => Err(idle(pace.idle)),
     };
     let words = async {
-        let report = outcome::report(&outcome, flavour.version);
+        let report = outcome::report(&outcome, flavour.version, failing);
         if !report.is_empty() {
             channels.send(ERROR, report).await;
         }
@@ -268,6 +311,18 @@ mod tests {
         assert_eq!(
             expected(plain, Version::V4),
             [Kind::Error, Kind::Stdin, Kind::Stdout, Kind::Stderr]
+        );
+    }
+
+    /// A caller that could not be attached was told that a command could not be executed.
+    #[test]
+    fn failures_say_what_was_tried() {
+        let failed = Err(Refusal::Failed("it ended".to_owned()));
+        let said = |action: Action| outcome::report(&failed, Version::V1, action.failing());
+        assert_eq!(&said(Action::Attach)[..], b"error attaching to container: it ended");
+        assert_eq!(
+            &said(Action::Exec(vec!["true".to_owned()]))[..],
+            b"error executing command in container: it ended"
         );
     }
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Memory is bounded: each stream holds at most 16 pieces, all together [`Rules::memory`]. A stream whose user does not read stops
-//! the connection, as the protocol wants it; after [`Rules::stall`] it is reset for the sake of those that wait behind it.
+//! the connection, as the protocol wants it; after [`Rules::stall`] it is reset for the sake of those that wait behind it. When the
+//! memory is what is waited for, that goes for all streams whose users read none of what they hold meanwhile.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadHalf};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -24,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::frame::{Decoder, Frame, FrameError, rst};
 use super::headers::{HeaderError, Headers};
 use super::outgoing::{Reply, send};
-use crate::stream::{Feed, Out, Piece, Reader, Writer};
+use crate::stream::{Fate, Feed, Out, Piece, Reader, Writer};
 
 const READ_BUFFER: usize = 64 * 1024;
 /// Pieces waiting for the socket, over all streams.
@@ -42,7 +43,8 @@ pub(crate) struct Rules {
     pub(crate) streams: usize,
     /// Bytes received and not yet read by their users.
     pub(crate) memory: usize,
-    /// How long a user may leave a full queue while other streams may wait behind it; none where no other can matter.
+    /// How long a user may leave a full queue, or hold memory that is all used up, while other streams may wait behind it; none where
+    /// no other can matter.
     pub(crate) stall: Option<Duration>,
     /// How often the peer is asked whether it is there. A connection that only waits finds out in no other way.
     pub(crate) ping: Duration,
@@ -99,6 +101,7 @@ impl Connection {
             admit,
             memory: Arc::new(Semaphore::new(rules.memory)),
             streams: HashMap::new(),
+            finished: HashMap::new(),
             last: 0,
             reply,
             out: out.clone(),
@@ -161,11 +164,41 @@ pub(crate) async fn idle(mut active: watch::Receiver<Instant>, limit: Duration) 
     }
 }
 
+/// A stream on which the peer may still send.
+struct Stream {
+    feed: Feed,
+    /// Bytes handed to its user.
+    sent: u64,
+}
+
+/// A stream on which the peer has sent everything and its user has not read all of it.
+struct Finished {
+    fate: Arc<Fate>,
+    sent: u64,
+}
+
+/// Which streams go when memory was waited for and none came: those that read nothing of what they hold meanwhile, or, should all
+/// have read a little, the one that holds most. Both are bytes unread, by stream; nothing was delivered in between.
+fn hoarders(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> Vec<u32> {
+    let still: Vec<u32> = after
+        .iter()
+        .filter(|(id, unread)| before.get(*id) == Some(*unread))
+        .map(|(id, _)| *id)
+        .collect();
+    if still.is_empty() {
+        let largest = after.iter().max_by_key(|(_, unread)| **unread);
+        return largest.map(|(id, _)| *id).into_iter().collect();
+    }
+    still
+}
+
 struct Receiving {
     rules: Rules,
     admit: fn(&Headers) -> bool,
     memory: Arc<Semaphore>,
-    streams: HashMap<u32, Feed>,
+    streams: HashMap<u32, Stream>,
+    /// They hold memory as the others do.
+    finished: HashMap<u32, Finished>,
     last: u32,
     reply: mpsc::Sender<Reply>,
     out: mpsc::Sender<Out>,
@@ -213,8 +246,8 @@ impl Receiving {
             }
             Frame::Headers { id, fin: true, .. } => self.finish(id),
             Frame::RstStream { id, .. } => {
-                if let Some(feed) = self.streams.remove(&id) {
-                    feed.fate.reset();
+                if let Some(stream) = self.streams.remove(&id) {
+                    stream.feed.fate.reset();
                 }
             }
             // Even ids answer our own. A peer that asks faster than it reads goes without an answer, not us without memory.
@@ -236,14 +269,14 @@ impl Receiving {
         }
         self.last = id;
         if self.streams.len() >= self.rules.streams {
-            self.streams.retain(|_, feed| !feed.queue.is_closed());
+            self.streams.retain(|_, stream| !stream.feed.queue.is_closed());
         }
         if self.streams.len() >= self.rules.streams || !(self.admit)(&headers) {
             return self.answer(Reply::Reset(id, rst::REFUSED_STREAM)).await;
         }
         let (feed, reader) = Reader::new();
         let writer = Writer::new(id, self.out.clone(), feed.fate.clone());
-        self.streams.insert(id, feed);
+        self.streams.insert(id, Stream { feed, sent: 0 });
         if fin {
             self.finish(id);
         }
@@ -268,39 +301,94 @@ impl Receiving {
     }
 
     fn finish(&mut self, id: u32) {
-        if let Some(feed) = self.streams.remove(&id) {
-            feed.fate.finish();
+        let Some(Stream { feed, sent }) = self.streams.remove(&id) else {
+            return;
+        };
+        feed.fate.finish();
+        if self.finished.len() >= self.rules.streams {
+            self.finished.retain(|_, stream| stream.fate.unread(stream.sent) > 0);
         }
+        if feed.fate.unread(sent) > 0 {
+            let fate = feed.fate;
+            self.finished.insert(id, Finished { fate, sent });
+        }
+    }
+
+    fn reset(&mut self, id: u32) {
+        tracing::debug!(stream = id, "a stream that is not read holds up others; resetting it");
+        if let Some(stream) = self.streams.remove(&id) {
+            stream.feed.fate.reset();
+        } else if let Some(stream) = self.finished.remove(&id) {
+            stream.fate.reset();
+        }
+        let _ = self.reply.try_send(Reply::Reset(id, rst::CANCEL));
     }
 
     async fn deliver(&mut self, id: u32, bytes: Bytes) {
         self.touch.send_replace(Instant::now());
-        let Some(feed) = self.streams.get(&id) else {
+        if !self.streams.contains_key(&id) {
             if id > self.last {
                 let _ = self.reply.try_send(Reply::Reset(id, rst::INVALID_STREAM));
             }
             return;
-        };
-        let memory = self.memory.clone();
+        }
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let delivered = async {
-            // The semaphore is never closed, and a user that stopped reading wants none of it.
-            let share = tokio::select! {
-                share = memory.acquire_many_owned(length) => share.ok(),
-                () = feed.queue.closed() => return,
-            };
-            let _ = feed.queue.send(Piece { bytes, share }).await;
+        let Some(share) = self.share(id, length).await else {
+            return;
         };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.sent = stream.sent.saturating_add(length.into());
+        let share = Some(share);
+        // A user that stopped reading wants none of it.
+        let delivered = stream.feed.queue.send(Piece { bytes, share });
         let Some(stall) = self.rules.stall else {
-            return delivered.await;
+            let _ = delivered.await;
+            return;
         };
         if timeout(stall, delivered).await.is_err() {
-            tracing::debug!(stream = id, "a stream that is not read holds up others; resetting it");
-            if let Some(feed) = self.streams.remove(&id) {
-                feed.fate.reset();
-            }
-            let _ = self.reply.try_send(Reply::Reset(id, rst::CANCEL));
+            self.reset(id);
         }
+    }
+
+    /// Memory for bytes of a stream; none when nobody wants them any more. Who has to wait for it too long is not the one to blame,
+    /// since it holds none of it: those that do are reset.
+    async fn share(&mut self, id: u32, length: u32) -> Option<OwnedSemaphorePermit> {
+        if let Ok(share) = self.memory.clone().try_acquire_many_owned(length) {
+            return Some(share);
+        }
+        loop {
+            let before = self.unread();
+            let queue = &self.streams.get(&id)?.feed.queue;
+            let memory = self.memory.clone();
+            let share = async {
+                // The semaphore is never closed, and a user that stopped reading wants none of it.
+                tokio::select! {
+                    share = memory.acquire_many_owned(length) => share.ok(),
+                    () = queue.closed() => None,
+                }
+            };
+            let Some(stall) = self.rules.stall else {
+                return share.await;
+            };
+            let waited = timeout(stall, share).await;
+            if let Ok(share) = waited {
+                return share;
+            }
+            for id in hoarders(&before, &self.unread()) {
+                self.reset(id);
+            }
+        }
+    }
+
+    /// Bytes that wait for their users, by stream.
+    fn unread(&self) -> HashMap<u32, u64> {
+        let open = self.streams.iter();
+        let open = open.map(|(id, stream)| (*id, stream.feed.fate.unread(stream.sent)));
+        let finished = self.finished.iter();
+        let finished = finished.map(|(id, stream)| (*id, stream.fate.unread(stream.sent)));
+        open.chain(finished).filter(|(_, unread)| *unread > 0).collect()
     }
 }
 

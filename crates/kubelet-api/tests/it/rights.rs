@@ -116,7 +116,7 @@ fn the_apiservers_certificate_opens_everything_a_kubelet_serves() {
         assert_eq!(ok("/healthz/syncloop").await, "ok");
         assert_eq!(
             ok("/healthz?verbose").await,
-            "[+]ping ok\n[+]syncloop ok\nhealthz check passed\n"
+            "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"
         );
         assert_eq!(parse(ok("/stats/summary").await)["node"]["nodeName"], "mac1");
         assert_eq!(

@@ -39,6 +39,19 @@ impl Reviewer for Trusting {
     }
 }
 
+/// Lets everybody with a certificate look, and no more.
+struct Looking;
+
+impl Reviewer for Looking {
+    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+        Ok(None)
+    }
+
+    async fn access(&self, _: &User, verb: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
+        Ok(verb == "get")
+    }
+}
+
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
 fn authority() -> Authority {
@@ -64,6 +77,10 @@ struct Alone {
 
 impl Alone {
     async fn start(limits: Limits) -> Self {
+        Self::start_with(limits, Trusting).await
+    }
+
+    async fn start_with(limits: Limits, reviewer: impl Reviewer) -> Self {
         let authority = authority();
         let serving = Serving::empty();
         let options = Options {
@@ -74,7 +91,7 @@ impl Alone {
         };
         let backend = Local::new();
         backend.add("p", 1);
-        let server = Server::new(options, backend, Trusting).unwrap();
+        let server = Server::new(options, backend, reviewer).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -154,6 +171,34 @@ impl Alone {
             encoder: Encoder::new(),
             decoder: Decoder::new(),
         }
+    }
+}
+
+/// The status of the answer to a WebSocket handshake.
+async fn handshake(socket: &mut TlsStream<TcpStream>, path: &str) -> u16 {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = BytesMut::new();
+    while !answer.windows(2).any(|bytes| bytes == b"\r\n") {
+        let read = timeout(PATIENCE, socket.read_buf(&mut answer)).await;
+        assert_ne!(read.expect("an answer").unwrap(), 0);
+    }
+    std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap()
+}
+
+/// Asks whether the server is well, on a connection that stays open.
+async fn greet(socket: &mut TlsStream<TcpStream>) {
+    socket
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = BytesMut::new();
+    while !answer.ends_with(b"\r\n\r\nok") {
+        let read = timeout(PATIENCE, socket.read_buf(&mut answer)).await;
+        assert_ne!(read.expect("an answer").unwrap(), 0, "{answer:?}");
     }
 }
 
@@ -253,6 +298,58 @@ async fn a_certificate_of_another_authority_opens_nothing() {
     }
 }
 
+/// Rights were read from the path as it was sent and the route from the path decoded, so whoever was allowed to look at the node could
+/// spell `exec` in another way and run commands on it.
+#[tokio::test]
+async fn no_spelling_of_a_path_turns_looking_into_running() {
+    let alone = Alone::start_with(Limits::default(), Looking).await;
+    for (path, status) in [
+        ("/exec/default/p/c?command=sh&output=1", 403),
+        ("/%65xec/default/p/c?command=sh&output=1", 403),
+        ("/ex%65%63/default/%70/c?command=sh&output=1", 403),
+        ("/%61ttach/default/p/c?output=1", 403),
+        ("/%70ortForward/default/p?port=1", 403),
+        // Also where the method is wrong, and where nothing is.
+        ("/%72un/default/p/c?cmd=true", 403),
+        ("/%65xec/default", 403),
+        // Decoded once: these lead nowhere.
+        ("/%2565xec/default/p/c?command=sh&output=1", 404),
+        ("/exec%2Fdefault%2Fp%2Fc?command=sh&output=1", 404),
+        ("/p%6fds", 200),
+        ("/containerLogs/default/p/%63", 200),
+    ] {
+        let mut socket = alone.connect().await;
+        assert_eq!(handshake(&mut socket, path).await, status, "{path}");
+    }
+}
+
+/// Every connection took a seat before anybody knew whose it was: with as many idle ones as there are seats, from anywhere, the
+/// apiserver had to wait outside.
+#[tokio::test]
+async fn idle_strangers_do_not_keep_the_apiserver_out() {
+    let limits = Limits {
+        connections: 4,
+        strangers: 2,
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let mut known = alone.connect().await;
+    greet(&mut known).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(TcpStream::connect(alone.address).await.unwrap());
+    }
+    // Sooner than any of them would have to go for taking too long.
+    let welcome = async { greet(&mut alone.connect().await).await };
+    timeout(Duration::from_secs(8), welcome)
+        .await
+        .expect("the apiserver gets in");
+    // The first has made room. A reset is as good an end as any.
+    let left = timeout(PATIENCE, idle[0].read(&mut [0; 1])).await.expect("an end");
+    assert_eq!(left.unwrap_or(0), 0);
+    greet(&mut known).await;
+}
+
 /// A command that leaves its pid in `file` and stays.
 fn sleeper(file: &Path) -> String {
     let file = file.display();
@@ -278,6 +375,49 @@ async fn a_stop_ends_sessions_and_the_commands_they_run() {
     timeout(PATIENCE, alone.running).await.unwrap().unwrap();
     while caller.next().await.is_some() {}
     eventually("the command ends", async || !runs(&pid)).await;
+}
+
+/// Sessions ended without a last word when the agent stopped, and a client that hears none takes the end of the connection for exit
+/// code 0: a build that an upgrade of the agent had cut off was reported as done.
+#[tokio::test]
+async fn a_command_that_a_stop_cuts_off_has_failed() {
+    let limits = Limits {
+        drain: Duration::from_secs(6),
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let query = "output=1&command=sleep&command=1000";
+    let mut caller = alone.exec("v4.channel.k8s.io", query).await;
+    caller.open(1, "error").await;
+    caller.open(3, "stdout").await;
+    let url = format!("wss://{}/exec/default/p/c?{query}", alone.address);
+    let mut request = url.into_client_request().unwrap();
+    let protocol = "v4.channel.k8s.io".parse().unwrap();
+    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
+    let (mut socket, _) = tokio_tungstenite::client_async(request, alone.connect().await)
+        .await
+        .unwrap();
+
+    alone.stop.cancel();
+    let over_spdy = caller.rest(1).await;
+    let mut over_websocket = Vec::new();
+    while let Some(message) = timeout(PATIENCE, socket.next()).await.expect("a message or the end") {
+        match message.unwrap() {
+            Message::Binary(bytes) if bytes[0] == 3 => over_websocket.extend_from_slice(&bytes[1..]),
+            Message::Close(_) => break,
+            _ => {}
+        }
+    }
+    for status in [over_spdy.as_bytes(), &over_websocket] {
+        let status: serde_json::Value = serde_json::from_slice(status).unwrap();
+        assert_eq!(status["status"], "Failure");
+        assert_eq!(
+            status["message"],
+            "Internal error occurred: error executing command in container: the agent of this node stops"
+        );
+    }
+    drop((caller, socket));
+    timeout(PATIENCE, alone.running).await.unwrap().unwrap();
 }
 
 /// Input that nobody reads stops the reader, and then the end of the connection waits behind it unread: only a question that gets
@@ -508,6 +648,57 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
     let status = rst::REFUSED_STREAM;
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 9, status }));
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 11, status }));
+}
+
+/// A forwarded connection that was reset went on for as long as its target did not read, and with it the memory it held: the session had
+/// none for anybody else.
+#[tokio::test]
+async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
+    const PIECE: usize = 32 * 1024;
+    let limits = Limits {
+        forward_stall: Duration::from_millis(200),
+        session_memory: 2 * PIECE,
+        ..Limits::default()
+    };
+    let alone = Alone::start(limits).await;
+    let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
+    let data = |id, fin| {
+        let bytes = vec![0; PIECE].into();
+        Frame::Data { id, fin, bytes }
+    };
+    let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&deaf, 4096).unwrap();
+    let port = deaf.local_addr().unwrap().port();
+    caller.open_with(1, half("error", port, "0")).await;
+    caller.open_with(3, half("data", port, "0")).await;
+    let _held = timeout(PATIENCE, deaf.accept()).await.unwrap().unwrap();
+    // More than the kernel holds for a target.
+    for _ in 0..384 {
+        timeout(PATIENCE, caller.send(data(3, false))).await.unwrap();
+    }
+    let (mut reset, mut ended) = (false, false);
+    while !(reset && ended) {
+        match caller.next().await {
+            Some(Frame::RstStream { id: 3, .. }) => reset = true,
+            Some(Frame::Data { id: 1, fin: true, .. }) => ended = true,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    let keen = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = keen.local_addr().unwrap().port();
+    let reading = tokio::spawn(async move {
+        let (mut socket, _) = keen.accept().await.unwrap();
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).await.unwrap();
+        all.len()
+    });
+    caller.open_with(5, half("error", port, "1")).await;
+    caller.open_with(7, half("data", port, "1")).await;
+    for fin in [false, false, false, true] {
+        timeout(PATIENCE, caller.send(data(7, fin))).await.unwrap();
+    }
+    assert_eq!(timeout(PATIENCE, reading).await.unwrap().unwrap(), 4 * PIECE);
 }
 
 /// What apiservers will speak to nodes that say so, from 1.36 on: a channel can be closed, and so input can end.

@@ -323,3 +323,61 @@ async fn a_stream_nobody_reads_is_reset_for_the_sake_of_the_others() {
     let status = rst::CANCEL;
     assert_eq!(client.next().await, Some(Frame::RstStream { id: 1, status }));
 }
+
+/// Eight forwarded connections whose targets did not read held all the memory of a session while none of their own queues was full, so
+/// nothing ever happened to them: whoever came after them waited two minutes for memory, and was reset in their place.
+#[tokio::test]
+async fn streams_that_hold_all_memory_unread_are_reset_and_not_the_one_that_waits_for_it() {
+    let stall = Some(Duration::from_millis(50));
+    let (mut client, mut connection) = Client::connect(Rules {
+        stall,
+        memory: 64,
+        ..RULES
+    });
+    for id in [1, 3] {
+        let stream = client.opened(&mut connection, id).await;
+        // As forwarded connections do.
+        tokio::spawn(async move {
+            stream.writer.gone().cancelled().await;
+            drop(stream);
+        });
+        // One of them has sent everything, which changes nothing for the others.
+        client.data(id, &[0; 32], id == 3).await;
+    }
+    let mut lively = client.opened(&mut connection, 5).await;
+    client.data(5, b"through", true).await;
+    let mut text = String::new();
+    timeout(PATIENCE, lively.reader.read_to_string(&mut text))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(text, "through");
+    let mut reset = Vec::new();
+    for _ in 0..2 {
+        match client.next().await {
+            Some(Frame::RstStream { id, status }) if status == rst::CANCEL => reset.push(id),
+            other => panic!("{other:?}"),
+        }
+    }
+    reset.sort_unstable();
+    assert_eq!(reset, [1, 3]);
+    lively.writer.write_all(b"and back").await.unwrap();
+    let bytes = Bytes::from_static(b"and back");
+    assert_eq!(
+        client.next().await,
+        Some(Frame::Data {
+            id: 5,
+            fin: false,
+            bytes
+        })
+    );
+}
+
+#[test]
+fn those_who_read_a_little_are_spared_unless_all_do() {
+    let unread = |streams: &[(u32, u64)]| streams.iter().copied().collect::<HashMap<_, _>>();
+    let before = unread(&[(1, 100), (3, 500), (5, 9)]);
+    assert_eq!(hoarders(&before, &unread(&[(1, 100), (3, 499)])), [1]);
+    assert_eq!(hoarders(&before, &unread(&[(1, 99), (3, 499), (5, 8)])), [3]);
+    assert!(hoarders(&before, &unread(&[])).is_empty());
+}

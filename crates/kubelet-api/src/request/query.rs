@@ -6,10 +6,11 @@ use crate::refusal::Refusal;
 
 /// Names and values in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Query(Vec<(String, String)>);
+pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(super) fn parse(text: Option<&str>) -> Result<Self, Refusal> {
+    /// Of the part behind the question mark.
+    pub fn parse(text: Option<&str>) -> Result<Self, Refusal> {
         let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -18,25 +19,27 @@ impl Query {
         pairs.collect::<Result<_, _>>().map(Self)
     }
 
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    /// All values of a name, in order.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0
             .iter()
             .filter(move |(known, _)| known == name)
             .map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    /// The first value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
     /// Present and neither empty, `0` nor `false`.
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub fn flag(&self, name: &str) -> bool {
         self.get(name)
             .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "" | "0" | "false"))
     }
 
     /// A whole number, at least `least`.
-    pub(super) fn number(&self, name: &str, least: u64) -> Result<Option<u64>, Refusal> {
+    pub fn number(&self, name: &str, least: u64) -> Result<Option<u64>, Refusal> {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
