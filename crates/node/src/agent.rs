@@ -17,17 +17,16 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::error::Error;
 use crate::identity::{self, Identity, Memory, Store};
+use crate::notes::Notes;
 use crate::object::{self, Since};
+use crate::pace::{Doubt, Pace};
 use crate::sight::{Machine, Sight};
 use crate::spec::Spec;
 use crate::spread::spread;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A token or a binding may be newer than what the API server has read; one that is refused this often is worthless.
+/// A token or a binding may be newer than what the API server has read; one that is refused this often is worthless, and a machine that
+/// has nothing else says so.
 const REFUSALS: u32 = 6;
-/// A certificate that the API server does not know this often is not asked with again.
-const UNKNOWN: u32 = 3;
 /// A beat that failed is tried again sooner than the next is due.
 const SOON: Duration = Duration::from_secs(2);
 /// Looking at oneself must not hold up the next beat.
@@ -101,43 +100,79 @@ type Renewal = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 
 impl<M: Machine, S: Store> Agent<'_, M, S> {
     /// Is a Node until it is dropped, or until that cannot be. Dropping it anywhere is safe.
+    ///
+    /// A node that has a certificate is never told to end by an API server that refuses it: that may be the wrong one, or one that was
+    /// started wrongly, and says the same to every other node at the same moment.
     pub async fn run(&self) -> Result<Infallible, Error> {
-        let mut memory = self.store.load();
-        let (mut pause, mut refusals, mut unknown) = (FIRST_PAUSE, 0, 0);
+        Box::pin(self.run_at(Pace::default())).await
+    }
+
+    /// The same at another pace: tests have no minutes.
+    async fn run_at(&self, pace: Pace) -> Result<Infallible, Error> {
+        let mut notes = Notes::open(&self.spec.name, self.store);
+        let (mut pause, mut refusals, mut doubt) = (pace.first, 0, Doubt::default());
         loop {
             let mut joined = false;
-            let error = match self.live(&mut memory, &mut joined).await {
-                // With another certificate.
-                Ok(()) => continue,
-                Err(error) => error,
-            };
+            let lived = self.live(&mut notes, &mut joined).await;
             if joined {
-                (pause, refusals, unknown) = (FIRST_PAUSE, 0, 0);
+                (pause, refusals, doubt) = (pace.first, 0, Doubt::default());
             }
+            // With another certificate.
+            let Err(error) = lived else { continue };
             refusals = if error.is_refusal() { refusals + 1 } else { 0 };
-            unknown = if error.is_unknown() { unknown + 1 } else { 0 };
-            let certified = |identity: &Identity| identity.certificate_pem.is_some();
-            if unknown >= UNKNOWN && memory.identity.as_ref().is_some_and(certified) {
-                tracing::warn!(
-                    node = self.spec.name,
-                    "the API server does not know our certificate; asking for another"
-                );
-                (memory.identity, memory.next) = (None, None);
-                self.store.save(&memory).map_err(Error::Store)?;
-                (refusals, unknown) = (0, 0);
-            } else if error.is_final() || refusals >= REFUSALS {
+            let doubted = doubt.hear(error.code(), Instant::now(), pace.doubt);
+            let certified = notes.is_certified();
+            if error.is_final() || (refusals >= REFUSALS && !certified) {
                 return Err(error);
+            }
+            if certified && refusals == 1 {
+                tracing::warn!(node = self.spec.name, %error, "the API server refuses us; we stay who we are, and try again");
             }
             tracing::debug!(node = self.spec.name, %error, "will try again");
             (self.news)(News::Trying(error.to_string()));
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // Our clock may be wrong, so that a certificate that is over is tried first all the same.
+            let over = notes.is_over(Timestamp::now()) && !error.is_known();
+            if certified && (doubted || over) {
+                match self.ask_anew(&mut notes, pace.grant).await {
+                    Ok(true) => doubt = Doubt::default(),
+                    Ok(false) => tracing::debug!(node = self.spec.name, "there is no other certificate yet"),
+                    Err(refused) => tracing::warn!(
+                        node = self.spec.name,
+                        %error,
+                        %refused,
+                        "our certificate is not accepted, and no other was given; both are tried again"
+                    ),
+                }
+            }
+            // Those who were refused together come back one by one.
+            tokio::time::sleep(if certified { spread(pause) } else { pause }).await;
+            pause = (pause * 2).min(pace.longest);
         }
     }
 
+    /// Asks for another certificate as one who has none. The one that is there stays until another was granted: what may ask is a
+    /// token that was good for an hour or so, and without either the machine could never come back. Whether there is another.
+    async fn ask_anew(&self, notes: &mut Notes<'_, S>, patience: Duration) -> Result<bool, Error> {
+        let server = self.connection.cluster_url.to_string();
+        let Some(next) = notes.next_key(&server)? else {
+            return Ok(false);
+        };
+        let asker = identity::client(self.way())?;
+        // A request that nobody decided about, or that was denied, is found again the next time.
+        let Ok(answered) = timeout(patience, identity::ask(asker, &next)).await else {
+            return Ok(false);
+        };
+        notes.succeed(answered?);
+        tracing::info!(
+            node = self.spec.name,
+            "another certificate takes the place of the one before"
+        );
+        Ok(true)
+    }
+
     /// Once from an identity to its end, or to its successor.
-    async fn live(&self, memory: &mut Memory, joined: &mut bool) -> Result<(), Error> {
-        let client = self.obtain(memory).await?;
+    async fn live(&self, notes: &mut Notes<'_, S>, joined: &mut bool) -> Result<(), Error> {
+        let client = self.obtain(notes).await?;
         let mut life = Life {
             agent: self,
             nodes: Api::all(client.clone()),
@@ -149,33 +184,35 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
             renewed: None,
             lease: None,
         };
-        life.register(memory).await?;
+        life.register(notes).await?;
         *joined = true;
         tracing::info!(node = self.spec.name, "joined");
-        if let Some(patient) = self.patient(memory)? {
+        if let Some(patient) = self.patient(&notes.memory)? {
             self.machine.joined(&client, &patient);
         }
         (self.news)(News::Joined);
-        let identity = memory.identity.clone();
+        let identity = notes.memory.identity.clone();
         (self.news)(News::Certificate(
             identity.as_ref().and_then(Identity::validity).map(|(_, until)| until),
         ));
-        let certificate = life.stay(memory, client).await?;
-        if let Some(mut next) = memory.next.take() {
-            next.certificate_pem = Some(certificate);
-            memory.identity = Some(next);
-            self.store.save(memory).map_err(Error::Store)?;
-        }
+        let certificate = life.stay(notes, client).await?;
+        notes.succeed(certificate);
         Ok(())
+    }
+
+    /// The way to the API server as it is by now.
+    fn way(&self) -> Config {
+        let mut connection = self.connection.clone();
+        if let Some(moved) = &self.moved {
+            connection.cluster_url = moved.clone();
+        }
+        connection
     }
 
     /// The same client for answers that never end: a watch is silent for longer than anything else may be.
     fn patient(&self, memory: &Memory) -> Result<Option<kube::Client>, Error> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.way();
         connection.read_timeout = Some(WATCH);
-        if let Some(moved) = &self.moved {
-            connection.cluster_url = moved.clone();
-        }
         match &memory.identity {
             Some(identity) => identity.client(&connection),
             None => Ok(None),
@@ -183,30 +220,23 @@ impl<M: Machine, S: Store> Agent<'_, M, S> {
     }
 
     /// A client that is the node, after a certificate was asked for and given if there was none.
-    async fn obtain(&self, memory: &mut Memory) -> Result<kube::Client, Error> {
+    async fn obtain(&self, notes: &mut Notes<'_, S>) -> Result<kube::Client, Error> {
         let server = self.connection.cluster_url.to_string();
-        let name = &self.spec.name;
-        let now = Timestamp::now();
-        let expired = |identity: &Identity| identity.validity().is_some_and(|(_, until)| until <= now);
-        let usable = |identity: &Identity| identity.is_for(name, &server) && !expired(identity);
-        let mut identity = match memory.identity.take().filter(usable) {
+        notes.forget_others(&server);
+        let mut identity = match notes.memory.identity.clone() {
             Some(identity) => identity,
-            None => Identity::generate(name, &server)?,
+            None => Identity::generate(&self.spec.name, &server)?,
         };
-        memory.next = memory.next.take().filter(|next| next.is_for(name, &server));
-        memory.identity = Some(identity.clone());
-        self.store.save(memory).map_err(Error::Store)?;
-        let mut connection = self.connection.clone();
-        if let Some(moved) = &self.moved {
-            connection.cluster_url = moved.clone();
-        }
+        let connection = self.way();
         if let Some(client) = identity.client(&connection)? {
             return Ok(client);
         }
+        notes.memory.identity = Some(identity.clone());
+        notes.save().map_err(Error::Store)?;
         let asker = identity::client(connection.clone())?;
         identity.certificate_pem = Some(identity::ask(asker, &identity).await?);
-        memory.identity = Some(identity.clone());
-        self.store.save(memory).map_err(Error::Store)?;
+        notes.memory.identity = Some(identity.clone());
+        notes.keep();
         let client = identity.client(&connection)?;
         client.ok_or_else(|| Error::Kubeconfig("there is no certificate".to_owned()))
     }
@@ -242,7 +272,7 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     }
 
     /// Makes the Node what it should be, and a Lease for it.
-    async fn register(&mut self, memory: &mut Memory) -> Result<(), Error> {
+    async fn register(&mut self, notes: &mut Notes<'_, S>) -> Result<(), Error> {
         let now = Timestamp::now();
         let wanted = object::node(self.agent.spec, &self.sight, &mut self.since, now);
         let wanted: Node = serde_json::from_value(wanted).map_err(Error::Unfit)?;
@@ -251,11 +281,11 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
                 self.written = self.timeless();
                 node
             }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => self.correct(memory).await?,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.correct(&notes.memory).await?,
             Err(error) => return Err(Error::api("create the Node")(error)),
         };
-        self.remember(memory);
-        self.agent.store.save(memory).map_err(Error::Store)?;
+        self.remember(&mut notes.memory);
+        notes.keep();
         let lease = object::lease(&node, self.sign_of_life()).map_err(Error::Unfit)?;
         match self.leases.create(&PostParams::default(), &lease).await {
             Ok(_) => Ok(()),
@@ -334,28 +364,29 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     }
 
     /// Follows what is on the machine with its labels.
-    async fn label(&mut self, memory: &mut Memory) -> Result<(), Error> {
+    async fn label(&mut self, notes: &mut Notes<'_, S>) -> Result<(), Error> {
         let wanted: BTreeSet<String> = self.labels().into_keys().collect();
         if self.sight.resident.is_none() || self.labelled.as_ref() == Some(&wanted) {
             return Ok(());
         }
-        let patch = Patch::Merge(self.relabel(memory));
+        let patch = Patch::Merge(self.relabel(&notes.memory));
         // Remembered before it is there: what nobody remembers is never taken off.
-        memory.labels.extend(wanted.iter().cloned());
-        if let Err(error) = self.agent.store.save(memory) {
-            tracing::warn!(node = self.name(), %error, "the Node is labelled later: that could not be written down");
+        notes.memory.labels.extend(wanted.iter().cloned());
+        if !notes.keep() {
+            tracing::debug!(
+                node = self.name(),
+                "the Node is labelled later: that could not be written down"
+            );
             return Ok(());
         }
         self.nodes
             .patch(self.name(), &PatchParams::default(), &patch)
             .await
             .map_err(Error::api("label the Node"))?;
-        memory.labels.clone_from(&wanted);
+        notes.memory.labels.clone_from(&wanted);
         self.labelled = Some(wanted);
-        // What is remembered is too much at worst.
-        if let Err(error) = self.agent.store.save(memory) {
-            tracing::debug!(node = self.name(), %error, "the labels of the Node were not written down");
-        }
+        // What is written down is too much at worst.
+        notes.keep();
         Ok(())
     }
 
@@ -382,14 +413,14 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     }
 
     /// Keeps the Node alive. Ends with another certificate, or when the API server no longer knows the node.
-    async fn stay(&mut self, memory: &mut Memory, client: kube::Client) -> Result<String, Error> {
+    async fn stay(&mut self, notes: &mut Notes<'_, S>, client: kube::Client) -> Result<String, Error> {
         let rhythm = self.agent.rhythm;
         let mut beat = tokio::time::interval_at(Instant::now() + rhythm.lease, rhythm.lease);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Those who joined together do not report together from then on.
         let mut report_at = Instant::now() + spread(rhythm.status);
         let mut heard = Timestamp::now();
-        let renew_at = memory.identity.as_ref().and_then(Identity::renew_at);
+        let renew_at = notes.memory.identity.as_ref().and_then(Identity::renew_at);
         let mut renewal: Option<Renewal> = None;
         loop {
             tokio::select! {
@@ -401,18 +432,19 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
                         Err(error) => {
                             tracing::warn!(node = self.name(), %error, "the certificate was not renewed; it is tried again");
                             // Another key: the request of this one was decided about.
-                            memory.next = None;
+                            notes.memory.next = None;
                         }
                     }
                     continue;
                 }
             }
+            notes.settle();
             let now = Timestamp::now();
             if renewal.is_none() && renew_at.is_some_and(|at| now >= at) {
-                renewal = Some(self.renewal(memory, client.clone())?);
+                renewal = self.renewal(notes, client.clone())?;
             }
             let silent = now.duration_since(heard).unsigned_abs() > SILENCE;
-            match self.beat(memory, Instant::now() >= report_at || silent).await {
+            match self.beat(notes, Instant::now() >= report_at || silent).await {
                 Ok(reported) => {
                     heard = now;
                     if reported {
@@ -431,23 +463,21 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         }
     }
 
-    /// Asks for the next certificate as the node itself. The key is kept first.
-    fn renewal(&self, memory: &mut Memory, client: kube::Client) -> Result<Renewal, Error> {
+    /// Asks for the next certificate as the node itself. None while its key cannot be written down; the next beat tries again.
+    fn renewal(&self, notes: &mut Notes<'_, S>, client: kube::Client) -> Result<Option<Renewal>, Error> {
         let server = self.agent.connection.cluster_url.to_string();
-        let next = match memory.next.take() {
-            Some(next) => next,
-            None => Identity::generate(self.name(), &server)?,
+        let Some(next) = notes.next_key(&server)? else {
+            return Ok(None);
         };
-        memory.next = Some(next.clone());
-        self.agent.store.save(memory).map_err(Error::Store)?;
         tracing::info!(node = self.name(), "asking for the next certificate");
-        Ok(Box::pin(async move {
+        let renewal: Renewal = Box::pin(async move {
             let asked = identity::ask(client, &next).await;
             if asked.is_err() {
                 tokio::time::sleep(RENEW_AGAIN).await;
             }
             asked
-        }))
+        });
+        Ok(Some(renewal))
     }
 
     /// Renews the Lease. A whole Lease costs the API server less than a patch of one, and this is most of what nodes ask of it.
@@ -471,12 +501,12 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
     }
 
     /// Renews the Lease, and reports the status if it is due or changed. Whether it was reported.
-    async fn beat(&mut self, memory: &mut Memory, due: bool) -> Result<bool, Error> {
+    async fn beat(&mut self, notes: &mut Notes<'_, S>, due: bool) -> Result<bool, Error> {
         match self.renew().await {
             Ok(lease) => self.lease = Some(lease),
             Err(error) if error.is_not_found() => {
                 tracing::info!(node = self.name(), "the Lease is gone, registering again");
-                self.register(memory).await?;
+                self.register(notes).await?;
                 return Ok(true);
             }
             Err(error) => return Err(error),
@@ -484,9 +514,9 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         if let Ok(sight) = timeout(LOOK, self.agent.machine.look()).await {
             self.sight = sight;
         }
-        match self.label(memory).await {
+        match self.label(notes).await {
             Err(error) if error.is_not_found() => {
-                self.register(memory).await?;
+                self.register(notes).await?;
                 return Ok(true);
             }
             labelled => labelled?,
@@ -496,7 +526,7 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         }
         match self.report().await {
             Ok(_) => {}
-            Err(error) if error.is_not_found() => self.register(memory).await?,
+            Err(error) if error.is_not_found() => self.register(notes).await?,
             Err(error) => return Err(error),
         }
         Ok(true)
@@ -509,3 +539,6 @@ fn merge(patch: &mut Value, more: Value) {
         patch.extend(more);
     }
 }
+
+#[cfg(test)]
+mod tests;

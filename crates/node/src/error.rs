@@ -72,7 +72,7 @@ impl Error {
     }
 
     /// The API server answered with this code.
-    fn code(&self) -> Option<u16> {
+    pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => Some(status.code),
@@ -87,9 +87,9 @@ impl Error {
         matches!(self.code(), Some(401 | 403))
     }
 
-    /// Whether the API server does not know who we are.
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.code() == Some(401)
+    /// Whether the API server answered, and knew who we are.
+    pub(crate) fn is_known(&self) -> bool {
+        self.code().is_some_and(|code| code != 401)
     }
 
     pub(crate) fn is_not_found(&self) -> bool {

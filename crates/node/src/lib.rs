@@ -16,6 +16,9 @@
 //! - A machine is only itself: under the Node authorizer and NodeRestriction it needs no right beyond those of every node.
 //! - A Node of another machine is never taken over: `providerID` is set at registration, filled when empty, never overwritten.
 //! - Only labels this agent set are taken off again, those of images that are there included. Taints are set at registration and never touched: core removes one.
+//! - A certificate is given up only for another one: an API server that refuses it may be the wrong one, and the token of the kubeconfig
+//!   is long gone by then. Both are tried, for as long as it takes.
+//! - A disk that is full ends no agent that has joined: what it remembers is written down later.
 //! - The Lease never waits for the status, and neither for a certificate.
 //! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care.
 
@@ -23,7 +26,9 @@ mod agent;
 mod error;
 mod identity;
 mod kubeconfig;
+mod notes;
 mod object;
+mod pace;
 mod rules;
 mod sight;
 mod spec;

@@ -8,14 +8,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
 use russet_cluster::kubeconfig;
 use russet_cluster::node::join;
 use russet_e2e::TestCluster;
 use russet_e2e::mac_host::{flagged, node_user};
 use russet_e2e::wait::{self, Look, PATIENCE};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use tempfile::TempDir;
 
 pub(crate) use russet_e2e::mac_host::Agent;
@@ -109,6 +111,39 @@ impl Host {
         words.extend(common.iter().chain(flags).map(OsString::from));
         let program = Path::new(env!("CARGO_BIN_EXE_tart-kubelet"));
         Agent::start(program, &words, &self.env, &self.path("log"))
+    }
+
+    /// Gives the host a certificate of the cluster's own authority, as an earlier agent would have left it. The certificate.
+    pub(crate) fn certify(&self, from: SystemTime, until: SystemTime) -> Result<String> {
+        let plane = self.cluster.control_plane();
+        let authority = KeyPair::from_pem(&std::fs::read_to_string(plane.pki().ca().key())?)?;
+        let issuer = Issuer::from_ca_cert_pem(plane.pki().ca().pem(), authority)?;
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, self.node_user());
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_before = from.into();
+        params.not_after = until.into();
+        let certificate = params.signed_by(&key, &issuer)?.pem();
+        // As the connection spells it.
+        let server = format!("{}/", plane.server().trim_end_matches('/'));
+        let memory = json!({
+            "identity": {
+                "node_name": self.node, "server": server,
+                "key_pem": key.serialize_pem(), "certificate_pem": certificate,
+            },
+            "next": null, "labels": [],
+        });
+        std::fs::create_dir_all(self.path("state"))?;
+        std::fs::write(self.path("state/node.json"), memory.to_string())?;
+        Ok(certificate)
+    }
+
+    /// What the agent remembers.
+    pub(crate) fn kept(&self) -> Result<Value> {
+        Ok(serde_json::from_slice(&std::fs::read(self.path("state/node.json"))?)?)
     }
 
     pub(crate) fn log(&self) -> String {

@@ -1,12 +1,13 @@
 //! What may happen to a Node, and to its certificate.
 
 use crate::harness::Host;
+use crate::way::Way;
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
-use russet_e2e::wait::{self, PATIENCE};
-use serde_json::{Value, json};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use russet_e2e::wait::{self, Look, PATIENCE};
+use serde_json::json;
 use std::time::{Duration, SystemTime};
 
 /// A Node that somebody deleted never came back, and its Machine was replaced. (incidents node-never-comes-back, provider-id)
@@ -54,38 +55,15 @@ async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> R
 #[tokio::test]
 async fn a_certificate_near_its_end_is_renewed_by_the_node_itself() -> Result<()> {
     let host = Host::invited("renew2").await?;
-    // A certificate of the cluster's own authority that has lived most of its life.
-    let pki = host.cluster.control_plane().pki();
-    let authority = KeyPair::from_pem(&std::fs::read_to_string(pki.ca().key())?)?;
-    let issuer = Issuer::from_ca_cert_pem(pki.ca().pem(), authority)?;
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, host.node_user());
-    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-    params.not_before = (SystemTime::now() - Duration::from_hours(24 * 99)).into();
-    params.not_after = (SystemTime::now() + Duration::from_hours(24)).into();
-    let old = params.signed_by(&key, &issuer)?.pem();
-    let state = host.path("state");
-    std::fs::create_dir_all(&state)?;
-    // As the connection spells it.
-    let server = format!("{}/", host.cluster.control_plane().server().trim_end_matches('/'));
-    let memory = json!({
-        "identity": {
-            "node_name": host.node, "server": server,
-            "key_pem": key.serialize_pem(), "certificate_pem": old,
-        },
-        "next": null, "labels": [],
-    });
-    std::fs::write(state.join("node.json"), memory.to_string())?;
+    // One that has lived most of its life.
+    let now = SystemTime::now();
+    let old = host.certify(now - Duration::from_hours(24 * 99), now + Duration::from_hours(24))?;
 
     let mut agent = host.start(&[])?;
     let before = host.registered().await?;
-    let kept = || -> Result<Value> { Ok(serde_json::from_slice(&std::fs::read(state.join("node.json"))?)?) };
     wait::until_true("another certificate", PATIENCE, || async {
-        let now = kept()?;
-        let certificate = now["identity"]["certificate_pem"].as_str().context("a certificate")?;
+        let kept = host.kept()?;
+        let certificate = kept["identity"]["certificate_pem"].as_str().context("a certificate")?;
         Ok(certificate != old)
     })
     .await?;
@@ -140,5 +118,98 @@ async fn a_node_follows_an_api_server_that_moved_and_stays_who_it_is() -> Result
     let asked = host.requests_of(&host.bootstrap_user()?).await?.len();
     ensure!(asked == 1, "it asked {asked} times who it is");
     ensure!(agent.is_running(), "{}", host.log());
+    Ok(())
+}
+
+/// Three refusals within a second made a node throw its key away and ask with its token, which is worth nothing after an hour: an API
+/// server that came up with the wrong authority for clients, or a balancer that led to another one, would have cost every Mac in five
+/// seconds, and no Mac could have come back by itself.
+#[tokio::test]
+async fn an_api_server_that_knows_nobody_for_a_while_does_not_cost_a_node_its_identity() -> Result<()> {
+    let host = Host::invited("stran2").await?;
+    let plane = host.cluster.control_plane();
+    let served = &plane.pki().apiserver;
+    let way = Way::to(plane.server(), &served.cert, &served.key).await?;
+    host.write_kubeconfig_for(way.url())?;
+    let mut agent = host.start(&[])?;
+    let node = host.registered().await?;
+    let before = host.kept()?["identity"].clone();
+    ensure!(before["certificate_pem"].is_string(), "it joined without a certificate");
+    // As after an hour.
+    let (id, _) = host.token.split_once('.').context("a token")?;
+    let tokens: Api<Secret> = Api::namespaced(host.client.clone(), "kube-system");
+    tokens
+        .delete(&format!("bootstrap-token-{id}"), &DeleteParams::default())
+        .await?;
+
+    way.leads_astray(true);
+    wait::until("refusals", PATIENCE, || async {
+        let refused = way.refused("POST /api/v1/nodes");
+        Ok(if refused >= 5 {
+            Look::Done(())
+        } else {
+            Look::NotYet(format!("{refused} of them\n{}", host.log()))
+        })
+    })
+    .await?;
+    ensure!(agent.is_running(), "{}", host.log());
+    ensure!(host.kept()?["identity"] == before, "it is somebody else");
+
+    let lease = || async {
+        let lease = host.leases().get_opt(&host.node).await?;
+        anyhow::Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
+    };
+    let first = lease().await?;
+    way.leads_astray(false);
+    wait::until_true("a renewal", PATIENCE, || async { Ok(lease().await? > first) }).await?;
+    ensure!(agent.is_running(), "{}", host.log());
+    ensure!(host.kept()?["identity"] == before, "it is somebody else");
+    ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
+    let asked = host.requests_of(&host.bootstrap_user()?).await?.len();
+    ensure!(asked == 1, "it asked {asked} times who it is");
+    Ok(())
+}
+
+/// A node whose certificate had ended, or whose clock said so, threw its key away before it had another, and ended when its token was
+/// worth nothing. Now it goes on with both until one of them is accepted.
+#[tokio::test]
+async fn a_node_whose_certificate_is_over_keeps_it_until_there_is_another() -> Result<()> {
+    let mut host = Host::invited("ended2").await?;
+    let good = std::mem::replace(&mut host.token, "abcdef.fedcba9876543210".to_owned());
+    host.write_kubeconfig()?;
+    let now = SystemTime::now();
+    let old = host.certify(now - Duration::from_hours(24 * 100), now - Duration::from_hours(24))?;
+    let mut agent = host.start(&[])?;
+    wait::until("tries with both", PATIENCE, || async {
+        let log = host.log();
+        Ok(if log.matches("both are tried again").count() >= 6 {
+            Look::Done(())
+        } else {
+            Look::NotYet(log)
+        })
+    })
+    .await?;
+    ensure!(agent.is_running(), "{}", host.log());
+    let kept = host.kept()?;
+    ensure!(kept["identity"]["certificate_pem"] == old.as_str(), "it is nobody");
+    ensure!(
+        kept["next"]["key_pem"].is_string(),
+        "it asked with a key that it may forget"
+    );
+    ensure!(agent.terminated().await?.success(), "{}", host.log());
+
+    // The provider writes another kubeconfig, and starts the agent again.
+    host.token = good;
+    host.write_kubeconfig()?;
+    let _agent = host.start(&[])?;
+    host.registered().await?;
+    let now = host.kept()?;
+    ensure!(
+        now["identity"]["key_pem"] == kept["next"]["key_pem"],
+        "it asked with another key than the one that it kept"
+    );
+    ensure!(now["next"].is_null(), "it is two at once");
+    let asked = host.requests_of(&host.bootstrap_user()?).await?.len();
+    ensure!(asked == 1, "it asked {asked} times");
     Ok(())
 }

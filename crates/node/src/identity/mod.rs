@@ -43,7 +43,7 @@ pub struct Identity {
 pub struct Memory {
     /// Who it is.
     pub identity: Option<Identity>,
-    /// Who it will be when the renewal it asked for is granted.
+    /// Who it will be when the certificate it asked for is granted. Until then it is who it was.
     pub next: Option<Identity>,
     /// Labels it put on its Node and may therefore take off again.
     pub labels: BTreeSet<String>,
@@ -75,6 +75,11 @@ impl Identity {
     /// From when to when the certificate is good; none without a certificate that can be read.
     pub(crate) fn validity(&self) -> Option<(Timestamp, Timestamp)> {
         validity(self.certificate_pem.as_ref()?)
+    }
+
+    /// Whether the certificate has ended.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.validity().is_some_and(|(_, until)| until <= now)
     }
 
     /// When to ask for another certificate.
