@@ -139,6 +139,8 @@ impl Mac {
             address: Arc::new(move || Some(address)),
             capacity: spec.capacity,
             scrapers: Vec::new(),
+            tailnet_only: false,
+            own_ports: Vec::new(),
             meters: Arc::new(Meters::new(&Metrics::new())),
             keeping: Keeping::default(),
         })?;

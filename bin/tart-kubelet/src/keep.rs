@@ -1,10 +1,11 @@
 //! What the agent remembers, in a folder of its own.
 
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use russet_node::{KeptMemory, Memory, Store};
+
+use crate::file;
 
 const FILE: &str = "node.json";
 
@@ -21,19 +22,6 @@ impl Folder {
     fn file(&self) -> PathBuf {
         self.0.join(FILE)
     }
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("json.new");
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)
 }
 
 impl Store for Folder {
@@ -63,7 +51,7 @@ impl Store for Folder {
             return Ok(());
         }
         std::fs::create_dir_all(&self.0)?;
-        write(&self.file(), &bytes)
+        file::write_durably(&self.file(), &bytes)
     }
 }
 

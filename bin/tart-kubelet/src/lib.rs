@@ -16,6 +16,7 @@
 
 mod api;
 pub mod config;
+mod file;
 pub mod forward;
 pub mod host;
 mod housekeeping;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use russet_node::{Agent, Rhythm};
@@ -12,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Kubelet};
-use crate::config::{Config, RuntimeKind};
+use crate::config::{Config, Listen, RuntimeKind};
 use crate::host::{Examiner, Host};
 use crate::housekeeping::{self, Keeping};
 use crate::keep::Folder;
@@ -23,6 +24,9 @@ use crate::serve::{self, Page, Pulse};
 
 /// The word that makes this program the supervisor of one process.
 pub const SUPERVISE: &str = "supervise";
+/// How long those who are connected to a container have to hear that the agent ends: they would take silence for success. launchd
+/// waits for longer.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Is a Node until told to stop. The Node stays when the agent ends: a restart for a new binary is no news to anybody, and a host
 /// that does not come back is noticed by its Lease.
@@ -32,21 +36,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     };
     let host = Arc::new(host?);
     let pulse = Arc::new(Pulse::new());
-    let mut pages = JoinSet::new();
-    if let Some(listen) = config.metrics {
-        pages.spawn(serve::serve(
-            listen.open(host.fixed()),
-            Page::Metrics,
-            Arc::clone(&pulse),
-        ));
-    }
-    if let Some(listen) = config.probes {
-        pages.spawn(serve::serve(
-            listen.private(host.fixed()),
-            Page::Probes,
-            Arc::clone(&pulse),
-        ));
-    }
+    let _pages = pages(&config, &host, &pulse);
     let kubeconfig = read(&config.kubeconfig, "it is what the Node joins with, see --kubeconfig").await?;
     let kubeconfig = Secret::new(kubeconfig);
     let (connection, moved) = match &config.cluster_info {
@@ -88,14 +78,16 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         host.on_tailnet().map(|address| (config.tailscale.clone(), address)),
     );
     let examination = housekeeping::examine(examiner, host.board(), config.housekeeping);
+    let leave = stop.child_token();
+    let mut callers = JoinSet::new();
     if let Some(listen) = config.kubelet {
-        let told = serde_json::json!({"kubeletconfig": {
+        let told = serde_json::json!({
             "nodeName": config.spec.name,
             "providerID": config.spec.provider_id,
             "maxPods": config.spec.capacity.pods,
-        }});
-        let kubelet = Kubelet::new(pods.handle(), Arc::clone(&pulse), told);
-        pages.spawn(api::serve(api::Options {
+        });
+        let kubelet = Kubelet::new(pods.handle(), Arc::clone(&pulse), host.disk(), told);
+        callers.spawn(api::serve(api::Options {
             listen: listen.open(host.fixed()),
             node: config.spec.name.clone(),
             state: config.state.clone(),
@@ -106,6 +98,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
                 Arc::new(move || host.address())
             },
             kubelet: Arc::new(kubelet),
+            stop: leave.clone(),
         }));
     }
     let handle = pods.handle();
@@ -119,11 +112,37 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     match stop.run_until_cancelled(both).await {
         None => {
             let client = host.client().borrow().clone();
-            parting::say(client, &config.spec.name, handle.running()).await;
+            tokio::join!(parting::say(client, &config.spec.name, handle.running()), part(callers));
             Ok(())
         }
         Some(Ok(never)) => match never {},
-        Some(Err(error)) => Err(error.into()),
+        Some(Err(error)) => {
+            leave.cancel();
+            part(callers).await;
+            Err(error.into())
+        }
+    }
+}
+
+/// Answers those who ask how the agent is, until it is dropped.
+fn pages(config: &Config, host: &Host, pulse: &Arc<Pulse>) -> JoinSet<()> {
+    let mut pages = JoinSet::new();
+    if let Some(listen) = config.metrics {
+        let address = listen.open(host.fixed());
+        pages.spawn(serve::serve(address, Page::Metrics, Arc::clone(pulse)));
+    }
+    if let Some(listen) = config.probes {
+        let address = listen.private(host.fixed());
+        pages.spawn(serve::serve(address, Page::Probes, Arc::clone(pulse)));
+    }
+    pages
+}
+
+/// Lets the kubelet API, which was told to stop, tell its callers.
+async fn part(mut callers: JoinSet<()>) {
+    let told = async { while callers.join_next().await.is_some() {} };
+    if tokio::time::timeout(FAREWELL, told).await.is_err() {
+        tracing::info!("some callers of the kubelet API were not told that the agent ends");
     }
 }
 
@@ -142,6 +161,12 @@ fn options(config: &Config, host: &Arc<Host>, runtime: Arc<dyn Runtime>, meters:
         },
         capacity: config.spec.capacity,
         scrapers: config.scrape_allowed.clone(),
+        tailnet_only: host.on_tailnet().is_some(),
+        own_ports: [config.kubelet, config.metrics, config.probes]
+            .into_iter()
+            .flatten()
+            .map(Listen::port)
+            .collect(),
         meters: Arc::new(meters),
         keeping: Keeping {
             disk: host.disk(),

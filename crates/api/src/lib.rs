@@ -27,6 +27,7 @@ mod schema;
 pub mod annotations;
 pub mod apple_silicon_cluster;
 pub mod apple_silicon_machine;
+pub mod audiences;
 pub mod conditions;
 pub mod crds;
 pub mod elastic_metal_machine;

@@ -37,4 +37,4 @@ mod testing;
 mod time;
 pub mod volumes;
 
-pub use objects::{Claim, Context, Objects, References, Token, TokenKey, references};
+pub use objects::{Claim, Context, Objects, References, Token, TokenKey, mounted_tokens, references};

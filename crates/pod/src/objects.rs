@@ -5,7 +5,7 @@ use crate::time::after;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret as SecretObject, Service,
+    ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Pod, Secret as SecretObject, Service,
 };
 use russet_telemetry::Secret;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,6 +194,20 @@ pub fn references(pod: &Pod) -> References {
     found
 }
 
+/// The tokens that a container can read: those in volumes that it mounts.
+pub fn mounted_tokens(pod: &Pod, container: &Container) -> BTreeSet<TokenKey> {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
+    volumes
+        .unwrap_or_default()
+        .iter()
+        .filter(|volume| mounts.iter().any(|mount| mount.name == volume.name))
+        .filter_map(|volume| volume.projected.as_ref()?.sources.as_ref())
+        .flatten()
+        .filter_map(|source| source.service_account_token.as_ref().map(TokenKey::of))
+        .collect()
+}
+
 impl TokenKey {
     pub(crate) fn of(source: &k8s_openapi::api::core::v1::ServiceAccountTokenProjection) -> Self {
         Self {
@@ -275,6 +289,32 @@ mod tests {
             seconds: 3600,
         }];
         assert_eq!(Vec::from_iter(found.tokens), tokens);
+    }
+
+    #[test]
+    fn a_container_has_the_tokens_of_the_volumes_that_it_mounts() {
+        let pod = pod(json!({
+            "containers": [
+                {"name": "runner", "volumeMounts": [{"name": "dispatch", "mountPath": "/d"}]},
+                {"name": "other", "volumeMounts": [{"name": "empty", "mountPath": "/e"}]},
+            ],
+            "volumes": [
+                {"name": "empty", "emptyDir": {}},
+                {"name": "dispatch", "projected": {"sources": [
+                    {"serviceAccountToken": {"path": "t", "audience": "dispatch", "expirationSeconds": 600}},
+                ]}},
+            ],
+        }));
+        let of = |name: &str| {
+            let (_, container) = crate::spec::container(&pod, name).unwrap();
+            Vec::from_iter(mounted_tokens(&pod, container))
+        };
+        let dispatch = TokenKey {
+            audience: "dispatch".into(),
+            seconds: 600,
+        };
+        assert_eq!(of("runner"), [dispatch]);
+        assert_eq!(of("other"), []);
     }
 
     #[test]

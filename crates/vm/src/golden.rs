@@ -4,9 +4,10 @@
 //! make room, or follow its tag elsewhere. A base is keyed by the digest, so a tag that moved has a new one.
 
 use crate::error::Error;
-use crate::image::{ImageRef, Pinned};
-use crate::name::{GoldenKey, VmName};
-use crate::runtime::{Pull, Runtime, Source};
+use crate::image::{Digest, ImageRef, Pinned};
+use crate::name::{GoldenKey, VmName, hex};
+use crate::runtime::{Credentials, Pull, Runtime, Source};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,6 +20,59 @@ pub enum PullPolicy {
     IfNotPresent,
     /// Not at all.
     Never,
+}
+
+/// Who may have which image. A host pulls with the credentials of one Pod and keeps the image for all: without somebody who asks
+/// whose it is, each Pod that knows its name could run it.
+pub trait Gate: Send + Sync {
+    /// Whether an image that is here may be used without asking its registry.
+    fn admits(&self, image: &Pinned) -> bool;
+
+    /// A registry is about to be asked; an error calls it off. One of the next two follows, unless nobody lives to see the answer:
+    /// what has to be known then is written down here.
+    fn asks(&self, image: &ImageRef) -> Result<(), Error>;
+
+    /// The registry gave this one, which may have been here before.
+    fn given(&self, image: &Pinned);
+
+    /// The registry gave nothing.
+    fn refused(&self, image: &ImageRef);
+}
+
+/// Everybody may have everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Open;
+
+impl Gate for Open {
+    fn admits(&self, _image: &Pinned) -> bool {
+        true
+    }
+
+    fn asks(&self, _image: &ImageRef) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn given(&self, _image: &Pinned) {}
+
+    fn refused(&self, _image: &ImageRef) {}
+}
+
+/// Tells credentials from others without keeping them. The salt belongs to one host: what is written down there says nothing about
+/// other hosts, and no table of passwords helps.
+pub fn fingerprint(credentials: &Credentials, salt: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [
+        salt,
+        &credentials.host,
+        &credentials.username,
+        credentials.password.expose(),
+    ] {
+        // With its length, or the end of a name could be the beginning of a password.
+        let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
+        hash.update(length.to_be_bytes());
+        hash.update(part);
+    }
+    hex(&hash.finalize(), 32)
 }
 
 /// A base that is there.
@@ -52,11 +106,29 @@ impl Goldens {
     /// Makes sure that the base of an image is there. Those who ask for the same one at once wait for one pull and one clone;
     /// those who ask for others do not wait.
     pub async fn ensure(&self, image: &ImageRef, policy: PullPolicy, how: Pull<'_>) -> Result<Golden, Error> {
+        self.ensure_for(image, policy, how, &Open).await
+    }
+
+    /// The same for somebody who may not have everything. What is here and not theirs counts as if it were not: the registry is
+    /// asked, and where that must not be it is [`Error::Unauthorized`].
+    pub async fn ensure_for(
+        &self,
+        image: &ImageRef,
+        policy: PullPolicy,
+        how: Pull<'_>,
+        gate: &dyn Gate,
+    ) -> Result<Golden, Error> {
+        let denied = || Error::Unauthorized(image.to_string());
         // A base that was made of these very bytes needs no registry, unless the Pod insists on asking.
         if let (Some(pinned), true) = (image.pinned(), policy != PullPolicy::Always)
             && let Some(golden) = self.existing(&pinned).await?
         {
-            return Ok(golden);
+            if gate.admits(&pinned) {
+                return Ok(golden);
+            }
+            if policy == PullPolicy::Never {
+                return Err(denied());
+            }
         }
         let turn = self.turn(image);
         let _turn = turn.lock().await;
@@ -65,9 +137,10 @@ impl Goldens {
             PullPolicy::IfNotPresent | PullPolicy::Never => self.runtime.resolve(image).await?,
         };
         let digest = match known {
-            Some(digest) => digest,
+            Some(digest) if gate.admits(&image.at(digest.clone())) => digest,
+            Some(_) if policy == PullPolicy::Never => return Err(denied()),
             None if policy == PullPolicy::Never => return Err(Error::Missing(image.to_string())),
-            None => self.runtime.pull(image, how).await?,
+            _ => self.ask(image, how, gate).await?,
         };
         let pinned = image.at(digest);
         if let Some(golden) = self.existing(&pinned).await? {
@@ -83,6 +156,16 @@ impl Goldens {
             }),
             Err(error) => Err(error),
         }
+    }
+
+    async fn ask(&self, image: &ImageRef, how: Pull<'_>, gate: &dyn Gate) -> Result<Digest, Error> {
+        gate.asks(image)?;
+        let answer = self.runtime.pull(image, how).await;
+        match &answer {
+            Ok(digest) => gate.given(&image.at(digest.clone())),
+            Err(_) => gate.refused(image),
+        }
+        answer
     }
 
     async fn existing(&self, image: &Pinned) -> Result<Option<Golden>, Error> {
@@ -104,5 +187,108 @@ impl Goldens {
         let turn = Arc::new(tokio::sync::Mutex::new(()));
         busy.insert(image.clone(), Arc::downgrade(&turn));
         turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Host, Settings, Synthetic};
+    use russet_telemetry::Secret;
+
+    /// A gate that admits nobody, and what it was told.
+    #[derive(Default)]
+    struct Shut(Mutex<Vec<&'static str>>);
+
+    impl Shut {
+        fn told(&self, what: &'static str) {
+            self.0.lock().unwrap().push(what);
+        }
+
+        fn all(&self) -> Vec<&'static str> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    impl Gate for Shut {
+        fn admits(&self, _image: &Pinned) -> bool {
+            self.told("admits");
+            false
+        }
+
+        fn asks(&self, _image: &ImageRef) -> Result<(), Error> {
+            self.told("asks");
+            Ok(())
+        }
+
+        fn given(&self, _image: &Pinned) {
+            self.told("given");
+        }
+
+        fn refused(&self, _image: &ImageRef) {
+            self.told("refused");
+        }
+    }
+
+    fn credentials(username: &str, password: &str) -> Credentials {
+        Credentials {
+            host: "ghcr.io".to_owned(),
+            username: username.to_owned(),
+            password: Secret::new(password.to_owned()),
+        }
+    }
+
+    /// A Pod without a secret ran what another one had pulled with its own.
+    #[tokio::test]
+    async fn what_is_here_and_not_theirs_is_asked_for_or_denied() {
+        let host = Host::new(Settings::default());
+        let goldens = Goldens::new(Arc::new(Synthetic::new(host.clone())));
+        let image = ImageRef::parse("ghcr.io/acme/mac:v1").unwrap();
+        host.publish(&image, "one").unwrap();
+        let pinned = goldens
+            .ensure(&image, PullPolicy::IfNotPresent, Pull::default())
+            .await
+            .unwrap()
+            .image
+            .to_ref();
+        host.require_login("ghcr.io", "robot", "s3cret");
+        let gate = Shut::default();
+        for name in [&image, &pinned] {
+            for policy in [PullPolicy::IfNotPresent, PullPolicy::Never, PullPolicy::Always] {
+                let answer = goldens.ensure_for(name, policy, Pull::default(), &gate).await;
+                assert!(matches!(answer, Err(Error::Unauthorized(_))), "{name} {answer:?}");
+                let told = gate.all();
+                assert_eq!(told.contains(&"asks"), policy != PullPolicy::Never, "{name} {told:?}");
+                assert_eq!(
+                    told.contains(&"admits"),
+                    policy != PullPolicy::Always,
+                    "{name} {told:?}"
+                );
+                assert!(!told.contains(&"given"), "{name} {told:?}");
+            }
+            let own = credentials("robot", "s3cret");
+            let how = Pull {
+                credentials: Some(&own),
+                ..Pull::default()
+            };
+            let golden = goldens.ensure_for(name, PullPolicy::IfNotPresent, how, &gate).await;
+            assert!(!golden.unwrap().fresh, "the base is there");
+            assert!(gate.all().ends_with(&["asks", "given"]));
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_tells_one_from_another_and_is_of_one_host() {
+        let print = |username, password, salt| fingerprint(&credentials(username, password), salt);
+        let one = print("robot", "s3cret", "salt");
+        assert_eq!(one, print("robot", "s3cret", "salt"));
+        assert_eq!(one.len(), 64);
+        for other in [
+            print("robot", "s3cret", "other"),
+            print("robot", "secret", "salt"),
+            print("robots", "3cret", "salt"),
+        ] {
+            assert_ne!(one, other);
+        }
     }
 }

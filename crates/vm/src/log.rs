@@ -10,9 +10,9 @@
 //! reads goes on where it was, and times that are noted by offset stay true.
 
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// How large a log may become.
@@ -33,36 +33,53 @@ pub struct Part {
     pub begins: u64,
     /// How long it is.
     pub length: u64,
+    /// Which file it is: one that is set aside keeps this, one that is put in its place has another.
+    pub inode: u64,
 }
 
 impl Part {
+    fn new(path: PathBuf, begins: u64, found: &Metadata) -> Self {
+        Self {
+            path,
+            begins,
+            length: found.len(),
+            inode: found.ino(),
+        }
+    }
+
     /// Where in the whole log it ends, so far.
     pub fn ends(&self) -> u64 {
         self.begins.saturating_add(self.length)
     }
 }
 
+/// How often a log is looked at before it is given up on. Each time takes a whole file that was filled and set aside meanwhile.
+const LOOKS: u32 = 10;
+
 /// The parts of a log that are left, the oldest first. None if nothing was ever written.
 pub fn parts(log: &Path) -> io::Result<Vec<Part>> {
-    // A file may be set aside between the two looks; then the first is done again.
-    loop {
-        let mut parts = aside(log)?;
-        let begins = parts.last().map_or(0, Part::ends);
+    settled(log, || aside(log))
+}
+
+/// A file may be set aside between two looks at those that are; then the log is looked at again, though not for ever.
+fn settled(log: &Path, mut aside: impl FnMut() -> io::Result<Vec<Part>>) -> io::Result<Vec<Part>> {
+    let ends = |parts: &[Part]| parts.last().map_or(0, Part::ends);
+    for _ in 0..LOOKS {
+        let mut parts = aside()?;
+        let begins = ends(&parts);
         match std::fs::symlink_metadata(log) {
-            Ok(found) if found.is_file() => parts.push(Part {
-                path: log.to_owned(),
-                begins,
-                length: found.len(),
-            }),
+            Ok(found) if found.is_file() => parts.push(Part::new(log.to_owned(), begins, &found)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let now = aside(log)?;
-        if now.last().map_or(0, Part::ends) == begins {
+        if ends(&aside()?) == begins {
             return Ok(parts);
         }
     }
+    Err(io::Error::other(
+        "the files of the log are set aside faster than they can be looked at",
+    ))
 }
 
 /// How much was ever written.
@@ -91,11 +108,7 @@ fn aside(log: &Path) -> io::Result<Vec<Part>> {
         // One that vanishes meanwhile is one that was too old.
         let Ok(found) = entry.metadata() else { continue };
         if found.is_file() {
-            parts.push(Part {
-                path: entry.path(),
-                begins,
-                length: found.len(),
-            });
+            parts.push(Part::new(entry.path(), begins, &found));
         }
     }
     parts.sort_by_key(|part| part.begins);
@@ -246,6 +259,41 @@ mod tests {
         assert_eq!(parts(&log).unwrap(), []);
         std::fs::write(&log, "one\n").unwrap();
         assert_eq!(length(&log).unwrap(), 4);
+    }
+
+    /// A folder in which a part grew with every look was looked at for ever, and the agent with its one thread did nothing else.
+    #[test]
+    fn a_log_that_never_stands_still_is_given_up_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let mut length = 0;
+        let error = settled(&log, || {
+            length += 1;
+            Ok(vec![Part {
+                path: log.clone(),
+                begins: 0,
+                length,
+                inode: 1,
+            }])
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("faster"), "{error}");
+        assert!(length < 100, "it was looked at {length} times");
+    }
+
+    #[test]
+    fn a_file_that_is_set_aside_stays_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let mut writer = Writer::open(&log, SMALL).unwrap();
+        writer.write_all(b"as long as a file may become\n").unwrap();
+        let before = parts(&log).unwrap();
+        writer.write_all(b"more\n").unwrap();
+        let after = parts(&log).unwrap();
+        assert_eq!(before.len(), 1);
+        assert_eq!(after.len(), 2);
+        assert_eq!(after[0].inode, before[0].inode);
+        assert_ne!(after[1].inode, before[0].inode);
     }
 
     proptest! {

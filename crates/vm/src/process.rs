@@ -56,6 +56,8 @@ fn started(pid: u32) -> Option<String> {
     let output = std::process::Command::new("/bin/ps")
         .args(["-o", "stat=,lstart=", "-p", &pid.to_string()])
         .env("LC_ALL", "C")
+        // The time is told as it is here, and a host that moves to another zone is still the same.
+        .env("TZ", "UTC")
         .output()
         .ok()?;
     let text = String::from_utf8_lossy(&output.stdout);

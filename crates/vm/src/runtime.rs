@@ -187,7 +187,7 @@ pub enum How {
     ShutDown,
     /// The guest crashed. Tart calls that a success.
     Crashed(String),
-    /// The host stopped it.
+    /// The host stopped it, or made its guest shut down because it went down itself.
     Stopped,
     /// It never came up.
     Failed(StartFailure),

@@ -11,6 +11,9 @@
 //! known, and reported so. A process whose log is cut to a size ([`Order::rotation`]) speaks to its supervisor instead of to a file,
 //! and ends with it.
 //!
+//! A supervisor that is told to end (SIGTERM: the host goes down) lets its VM shut down first, and stops it if that takes too long.
+//! What ends so is marked, since it did not end by itself.
+//!
 //! An agent that changes its mind before it said "go" has started nothing, however late its supervisor comes; from then on the
 //! lock is held, and whoever looks sees a process that runs.
 //!

@@ -32,10 +32,23 @@ pub(crate) fn used(home: &Home) -> Result<u64, Failure> {
     Ok(extents.values().sum())
 }
 
+/// How large the disk is; none if it is endless.
+fn capacity(home: &Home) -> Result<Option<u64>, Failure> {
+    Ok(Switches::load(home)?.capacity_gb.map(|gb| gb * GB))
+}
+
+/// Whether not a byte is free. A clone shares its blocks, but its folder and its small files have to be somewhere.
+pub(crate) fn is_full(home: &Home) -> Result<bool, Failure> {
+    match capacity(home)? {
+        Some(capacity) => Ok(used(home)? >= capacity),
+        None => Ok(false),
+    }
+}
+
 /// Leaves word of how full the disk is, for those who would ask the kernel of a real one.
 pub(crate) fn report(home: &Home) -> Result<(), Failure> {
     let path = home.sim().join("disk.json");
-    let Some(total) = Switches::load(home)?.capacity_gb.map(|gb| gb * GB) else {
+    let Some(total) = capacity(home)? else {
         return match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
@@ -50,7 +63,7 @@ pub(crate) fn report(home: &Home) -> Result<(), Failure> {
 
 /// Makes room for an image by deleting cached ones, the least recently used first. Whether it fits then.
 pub(crate) fn make_room(home: &Home, config: &Config, needed: u64) -> Result<bool, Failure> {
-    let Some(capacity) = Switches::load(home)?.capacity_gb.map(|gb| gb * GB) else {
+    let Some(capacity) = capacity(home)? else {
         return Ok(true);
     };
     loop {

@@ -24,7 +24,7 @@ pub struct Switches {
     pub vm_limit: u32,
     /// Whether the caller owns an Aqua session. Unset: asks `launchctl` if there is one, and believes yes without.
     pub aqua: Option<bool>,
-    /// The size of the disk in GB; unset means endless.
+    /// The size of the disk in GB; unset means endless. What does not fit is not pulled, and on a full one nothing is cloned.
     pub capacity_gb: Option<u64>,
     /// How long a download takes.
     pub pull_ms: u64,

@@ -1,12 +1,13 @@
 //! `kubectl attach`: what a container says from now on, and what it is told.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
-use russet_kubelet_api::{Io, Reader, Refusal, Resizes};
+use russet_kubelet_api::{Io, Refusal, Resizes};
 use russet_vm::{ExecRequest, Runtime, VmName, collect};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::{failed, logs, terminal_size};
@@ -15,6 +16,8 @@ use crate::pods::guest::input;
 
 /// A guest that does not take a word in within this does not.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How long the end of a container may take to show after its input broke, which is how it is noticed first.
+const SETTLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn attach(handle: &Handle, instance: Instance, container: &Container, io: Io) -> Result<(), Refusal> {
     let Io {
@@ -31,23 +34,47 @@ pub(super) async fn attach(handle: &Handle, instance: Instance, container: &Cont
         name: VmName::from(instance.vm.clone()),
     };
     // Before anything is said, so that the answer to it is heard.
-    let heard = logs::from_now(handle, &instance).await.map_err(failed)?;
+    let heard = logs::from_now(handle, &instance, container).await.map_err(failed)?;
     let left = CancellationToken::new();
     let _left = left.clone().drop_guard();
-    if let Some(stdin) = stdin {
-        let once = container.stdin_once == Some(true);
-        tokio::spawn(line.clone().feed(stdin, once, left));
-    }
+    let once = container.stdin_once == Some(true);
+    let feeding = stdin.map(|stdin| tokio::spawn(line.clone().feed(stdin, once, left)));
+    let fed = async {
+        let fed = match feeding {
+            Some(feeding) => feeding.await,
+            None => pending().await,
+        };
+        match fed {
+            // Others may have more to say to the container; this caller has not, and leaves.
+            Ok(Ok(Fed::Whole)) if !once => Ok(()),
+            Ok(Err(why)) => {
+                tokio::time::sleep(SETTLE).await;
+                Err(failed(why))
+            }
+            // Its input is over, and what it says to that is what the caller waits for.
+            _ => pending().await,
+        }
+    };
     let sizes = async {
         if let Some(resize) = resize.filter(|_| container.tty == Some(true)) {
             line.resize(resize).await;
         }
-        std::future::pending::<()>().await;
+        pending::<()>().await;
     };
     tokio::select! {
         done = logs::pass(heard, stdout) => done,
+        done = fed => done,
         () = sizes => Ok(()),
     }
+}
+
+/// How much of what a caller said has reached the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fed {
+    /// Everything, and there is no more.
+    Whole,
+    /// The container takes no more, or the caller was cut off.
+    Part,
 }
 
 /// The way to the input of a container.
@@ -59,28 +86,41 @@ struct Line {
 
 impl Line {
     /// Passes input on until the caller has no more or has left. The first caller who leaves ends the input of a container that
-    /// takes it once.
-    async fn feed(self, mut stdin: Reader, once: bool, left: CancellationToken) {
+    /// takes it once. An error is a sentence for the caller, who must not take what it said for heard.
+    async fn feed(
+        self,
+        mut stdin: impl AsyncRead + Send + Unpin + 'static,
+        once: bool,
+        left: CancellationToken,
+    ) -> Result<Fed, String> {
+        let lost = |why: String| format!("the input could not be passed on to the container: {why}");
         let passed = async {
             let request = ExecRequest {
                 words: input::feed(),
                 stdin: true,
                 terminal: None,
             };
-            let Ok(mut exec) = self.runtime.exec(&self.name, request).await else {
-                return;
-            };
+            let begun = self.runtime.exec(&self.name, request).await;
+            let mut exec = begun.map_err(|error| lost(error.to_string()))?;
+            let mut fed = Fed::Part;
             if let Some(mut to) = exec.stdin.take() {
                 // A container that does not read to the end is no failure.
-                let _ = tokio::io::copy(&mut stdin, &mut to).await;
+                if tokio::io::copy(&mut stdin, &mut to).await.is_ok() {
+                    fed = Fed::Whole;
+                }
                 let _ = to.shutdown().await;
             }
-            let _ = exec.exit.await;
+            match exec.exit.await {
+                Ok(0) => Ok(fed),
+                Ok(code) => Err(lost(format!("what carries it in the guest ended with {code}"))),
+                Err(error) => Err(lost(error.to_string())),
+            }
         };
-        let _ = left.run_until_cancelled(passed).await;
+        let fed = left.run_until_cancelled(passed).await;
         if once {
             self.tell(input::end()).await;
         }
+        fed.unwrap_or(Ok(Fed::Part))
     }
 
     async fn resize(&self, mut sizes: Resizes) {
@@ -98,5 +138,24 @@ impl Line {
         if !matches!(tokio::time::timeout(ANSWER, told).await, Ok(Ok(_))) {
             tracing::debug!(vm = %self.name, "a guest did not hear what became of the input of its container");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use russet_vm::{PodVm, Synthetic, synthetic};
+
+    /// What was typed was lost, and the caller was told that all was well.
+    #[tokio::test]
+    async fn input_that_does_not_reach_its_container_is_said_to_be_lost() {
+        let line = Line {
+            runtime: Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default()))),
+            name: PodVm::new("ci", "job", "main", "0b5d7f3c", 0).unwrap().into(),
+        };
+        let fed = line.feed(&b"words"[..], false, CancellationToken::new()).await;
+        let why = fed.unwrap_err();
+        assert!(why.starts_with("the input could not be passed on"), "{why}");
+        assert!(why.contains("does not exist"), "{why}");
     }
 }

@@ -1,30 +1,36 @@
 //! What the Node and its VMs use. What a VM uses is asked in its guest: on a Mac its memory belongs to a process of macOS that
 //! nobody can tell apart from others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_kubelet_api::Refusal;
-use russet_kubelet_api::stats::{Container, Cpu, Memory, Node, Pod, PodReference, Summary};
-use russet_vm::{ExecRequest, VmName, collect};
+use russet_kubelet_api::stats::{Container, Cpu, Fs, Memory, Node, Pod, PodReference, Summary};
+use russet_vm::{ExecRequest, Runtime, VmName, collect};
 
-use crate::host::ask;
-use crate::pods::directory::{Handle, Instance};
+use crate::host::{Gauge, ask};
+use crate::pods::directory::{Handle, Instance, Shown};
 use crate::pods::machine::Life;
 
 /// A measurement is good for this long: scrapers come every 15 s.
 const GOOD_FOR: Duration = Duration::from_secs(10);
-/// How long a guest may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long a guest, or the host, may take to answer. Scrapers wait for 10 s, and all are asked at once.
+const ANSWER: Duration = Duration::from_secs(3);
 const MOST: u64 = 1024 * 1024;
+/// Whose counter the host's is.
+const NODE: &str = "node";
 
 /// What was measured, and when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Measured {
+    /// Since when there is somebody who measures: counters begin then.
+    since: Timestamp,
+    disk: Gauge,
     last: tokio::sync::Mutex<Option<(tokio::time::Instant, Summary)>>,
     counters: Mutex<BTreeMap<String, Counter>>,
 }
@@ -54,6 +60,15 @@ impl Counter {
 const COLUMNS: &str = "pid=,rss=,time=";
 
 impl Measured {
+    pub(super) fn new(since: Timestamp, disk: Gauge) -> Self {
+        Self {
+            since,
+            disk,
+            last: tokio::sync::Mutex::default(),
+            counters: Mutex::default(),
+        }
+    }
+
     pub(super) async fn summary(&self, handle: &Handle) -> Result<Summary, Refusal> {
         let mut last = self.last.lock().await;
         if let Some((at, summary)) = &*last
@@ -69,70 +84,94 @@ impl Measured {
     async fn measure(&self, handle: &Handle) -> Result<Summary, Refusal> {
         let now = Timestamp::now();
         let words = ["-axo", COLUMNS];
-        let text = ask::ask(Path::new("/bin/ps"), &words, ANSWER)
-            .await
-            .map_err(super::failed)?;
-        let (cpu, memory) = self.used("node", &text, now);
-        let mut pods = Vec::new();
-        for shown in handle.directory.list() {
-            let mut containers = Vec::new();
-            for (name, instance) in &shown.instances {
-                let Life::Running { since, .. } = *instance.life.borrow() else {
-                    continue;
-                };
-                let Some(text) = inside(handle, instance).await else {
-                    continue;
-                };
-                let (cpu, memory) = self.used(&instance.vm.to_string(), &text, now);
-                containers.push(Container {
-                    name: name.clone(),
-                    start_time: since,
-                    cpu: Some(cpu),
-                    memory: Some(memory),
-                    rootfs: None,
-                    logs: None,
-                });
-            }
-            if containers.is_empty() {
-                continue;
-            }
-            let start = containers.iter().map(|container| container.start_time).min();
-            let status = shown.pod.status.as_ref();
-            pods.push(Pod {
-                pod_ref: PodReference {
-                    name: shown.pod.name_any(),
-                    namespace: shown.pod.namespace().unwrap_or_default(),
-                    uid: shown.pod.uid().unwrap_or_default(),
-                },
-                start_time: status
-                    .and_then(|status| status.start_time.as_ref())
-                    .map(|time| time.0)
-                    .or(start)
-                    .unwrap_or(now),
-                cpu: Some(total_cpu(&containers, now)),
-                memory: Some(total_memory(&containers, now)),
-                containers,
-                network: None,
-                ephemeral_storage: None,
-            });
-        }
+        let all = handle.directory.list();
+        let (text, said) = tokio::join!(
+            ask::ask(Path::new("/bin/ps"), &words, ANSWER),
+            guests(handle.runtime.as_ref(), &all)
+        );
+        self.keep(&all);
+        let (cpu, memory) = self.used(NODE, &text.map_err(super::failed)?, now);
+        let pods = all.iter().filter_map(|shown| self.pod(shown, &said, now)).collect();
         Ok(Summary {
             node: Node {
                 node_name: handle.node.clone(),
-                start_time: now,
+                start_time: self.since,
                 cpu: Some(cpu),
                 memory: Some(memory),
                 network: None,
-                fs: None,
+                fs: self.fs(now),
             },
             pods,
         })
     }
 
+    /// What a Pod uses, as far as its guests have said so.
+    fn pod(&self, shown: &Shown, said: &BTreeMap<String, Said>, now: Timestamp) -> Option<Pod> {
+        let mut containers = Vec::new();
+        for (name, instance) in &shown.instances {
+            let whose = instance.vm.to_string();
+            let Some(Said { since, text }) = said.get(&whose) else {
+                continue;
+            };
+            let (cpu, memory) = self.used(&whose, text, now);
+            containers.push(Container {
+                name: name.clone(),
+                start_time: *since,
+                cpu: Some(cpu),
+                memory: Some(memory),
+                rootfs: None,
+                logs: None,
+            });
+        }
+        let first = containers.iter().map(|container| container.start_time).min()?;
+        let started = shown.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        Some(Pod {
+            pod_ref: PodReference {
+                name: shown.pod.name_any(),
+                namespace: shown.pod.namespace().unwrap_or_default(),
+                uid: shown.pod.uid().unwrap_or_default(),
+            },
+            start_time: started.map_or(first, |time| time.0),
+            cpu: Some(total_cpu(&containers, now)),
+            memory: Some(total_memory(&containers, now)),
+            containers,
+            network: None,
+            ephemeral_storage: None,
+        })
+    }
+
+    /// The disk of virtual machines.
+    fn fs(&self, time: Timestamp) -> Option<Fs> {
+        let disk = self.disk.look()?;
+        Some(Fs {
+            time,
+            available_bytes: Some(disk.free),
+            capacity_bytes: Some(disk.total),
+            used_bytes: Some(disk.total.saturating_sub(disk.free)),
+            inodes_free: None,
+            inodes: None,
+            inodes_used: None,
+        })
+    }
+
+    fn counters(&self) -> MutexGuard<'_, BTreeMap<String, Counter>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the VMs that are gone. One that is there and gave no answer keeps its count: a counter never goes back.
+    fn keep(&self, all: &[Shown]) {
+        let there: BTreeSet<String> = all
+            .iter()
+            .flat_map(|shown| shown.instances.values())
+            .map(|instance| instance.vm.to_string())
+            .collect();
+        self.counters()
+            .retain(|whose, _| whose == NODE || there.contains(whose));
+    }
+
     fn used(&self, whose: &str, text: &str, now: Timestamp) -> (Cpu, Memory) {
         let (kilobytes, processes) = read(text);
-        let mut counters = self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let used = counters.entry(whose.to_owned()).or_default().add(processes);
+        let used = self.counters().entry(whose.to_owned()).or_default().add(processes);
         (
             cpu(used.saturating_mul(10_000_000), now),
             memory(kilobytes.saturating_mul(1024), now),
@@ -174,16 +213,35 @@ fn total_memory(containers: &[Container], now: Timestamp) -> Memory {
     memory(parts.sum(), now)
 }
 
+/// What a guest said of itself.
+struct Said {
+    /// Since when its container runs.
+    since: Timestamp,
+    text: String,
+}
+
+/// What the guests that run say, by their VM; all are asked at once.
+async fn guests(runtime: &dyn Runtime, all: &[Shown]) -> BTreeMap<String, Said> {
+    let mut asked = Vec::new();
+    for instance in all.iter().flat_map(|shown| shown.instances.values()) {
+        if let Life::Running { since, .. } = *instance.life.borrow() {
+            asked.push(inside(runtime, instance, since));
+        }
+    }
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
 /// What `ps` says in a guest.
-async fn inside(handle: &Handle, instance: &Instance) -> Option<String> {
+async fn inside(runtime: &dyn Runtime, instance: &Instance, since: Timestamp) -> Option<(String, Said)> {
     let request = ExecRequest {
         words: ["/bin/ps", "-axo", COLUMNS].map(str::to_owned).to_vec(),
         ..ExecRequest::default()
     };
     let name = VmName::from(instance.vm.clone());
-    let asked = async { collect(handle.runtime.exec(&name, request).await?, b"", MOST).await };
+    let asked = async { collect(runtime.exec(&name, request).await?, b"", MOST).await };
     let outcome = tokio::time::timeout(ANSWER, asked).await.ok()?.ok()?;
-    (outcome.code == 0).then(|| String::from_utf8_lossy(&outcome.stdout).into_owned())
+    let text = (outcome.code == 0).then(|| String::from_utf8_lossy(&outcome.stdout).into_owned())?;
+    Some((name.to_string(), Said { since, text }))
 }
 
 /// What `ps` printed: the sum of kilobytes, and each process with its hundredths of a second.
@@ -223,6 +281,36 @@ fn centiseconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::pods::directory::Directory;
+    use crate::pods::folder::Folders;
+    use russet_vm::{ImageRef, Launch, PodVm, Pull, Source, Synthetic, synthetic};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    fn measured() -> Measured {
+        Measured::new(Timestamp::UNIX_EPOCH, Gauge::new(Path::new("/"), None))
+    }
+
+    fn vm(attempt: u32) -> PodVm {
+        PodVm::new("ci", "job", "main", "0b5d7f3c", attempt).unwrap()
+    }
+
+    /// A Pod whose container runs in this VM.
+    fn running(vm: PodVm) -> Shown {
+        let life = Life::Running {
+            since: Timestamp::UNIX_EPOCH,
+            address: None,
+        };
+        let instance = Instance {
+            vm,
+            life: watch::channel(life).1,
+        };
+        Shown {
+            pod: Arc::default(),
+            instances: [("main".to_owned(), instance)].into(),
+        }
+    }
 
     #[test]
     fn both_kinds_of_ps_are_understood() {
@@ -241,7 +329,7 @@ mod tests {
     /// `kubectl top` could tell, until the next had used as much.
     #[test]
     fn what_a_process_used_stays_counted_when_it_ended_and_those_after_it_count() {
-        let measured = Measured::default();
+        let measured = measured();
         let seconds = |text: &str| {
             let cpu = measured.used("vm", text, Timestamp::UNIX_EPOCH).0;
             cpu.usage_core_nano_seconds.unwrap() / 1_000_000_000
@@ -251,5 +339,66 @@ mod tests {
         assert_eq!(seconds("1 1 0:03.00\n9 1 0:05.00"), 608, "another began");
         assert_eq!(seconds("1 1 0:03.00\n9 1 0:01.00"), 609, "and another under its number");
         assert_eq!(seconds(""), 609, "a counter never goes back");
+    }
+
+    /// An agent that runs for months sees tens of thousands of VMs.
+    #[test]
+    fn counters_of_vms_that_are_gone_go_too() {
+        let measured = measured();
+        let (old, new) = (vm(0).to_string(), vm(1).to_string());
+        for whose in [NODE, old.as_str(), new.as_str()] {
+            measured.used(whose, "1 1 0:02.00", Timestamp::UNIX_EPOCH);
+        }
+        measured.keep(&[running(vm(1))]);
+        let left: Vec<String> = measured.counters().keys().cloned().collect();
+        assert_eq!(left, [NODE.to_owned(), new]);
+    }
+
+    /// Each scrape said that the Node had come up just then, and that nothing was known of its disk.
+    #[tokio::test]
+    async fn a_node_has_been_there_since_its_agent_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let handle = Handle {
+            node: "mac".to_owned(),
+            directory: Directory::default(),
+            ledger: Ledger::open(dir.path().join("vms")).unwrap(),
+            folders: Folders::new(dir.path()),
+            runtime: Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default()))),
+        };
+        let node = measured().summary(&handle).await.unwrap().node;
+        assert_eq!(node.start_time, Timestamp::UNIX_EPOCH);
+        let fs = node.fs.unwrap();
+        assert!(fs.capacity_bytes >= fs.available_bytes, "{fs:?}");
+        assert!(fs.used_bytes.is_some_and(|used| used > 0), "{fs:?}");
+    }
+
+    /// Guests were asked one after the other: three that hung took longer together than any scraper waits, and nothing was told of
+    /// the others either.
+    #[tokio::test(start_paused = true)]
+    async fn guests_that_give_no_answer_hold_up_nobody_for_longer_than_one_of_them_does() {
+        let host = synthetic::Host::new(synthetic::Settings {
+            vm_limit: 4,
+            script: Arc::new(synthetic::Plain {
+                other: ANSWER * 100,
+                ..synthetic::Plain::default()
+            }),
+            ..synthetic::Settings::default()
+        });
+        let runtime = Synthetic::new(host.clone());
+        let image = ImageRef::parse("ghcr.io/acme/mac:v1").unwrap();
+        host.publish(&image, "a Mac").unwrap();
+        let digest = runtime.pull(&image, Pull::default()).await.unwrap();
+        let mut all = Vec::new();
+        for attempt in 0..4 {
+            let name = VmName::from(vm(attempt));
+            let source = Source::Image(image.at(digest.clone()));
+            runtime.clone_vm(&source, &name).await.unwrap();
+            runtime.start(&name, &Launch::default()).await.unwrap();
+            all.push(running(vm(attempt)));
+        }
+        let begun = tokio::time::Instant::now();
+        assert!(guests(&runtime, &all).await.is_empty());
+        assert!(begun.elapsed() >= ANSWER, "they were asked");
+        assert!(begun.elapsed() < ANSWER * 2, "{:?}", begun.elapsed());
     }
 }

@@ -4,13 +4,14 @@ mod attach;
 mod certificate;
 mod logs;
 mod measure;
+mod port;
 mod serving;
 
-use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use russet_kubelet_api::stats::Summary;
@@ -19,9 +20,9 @@ use russet_kubelet_api::{
 };
 use russet_pod::spec;
 use russet_vm::{ExecRequest, TerminalSize, VmName};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-use crate::forward;
+use crate::host::Gauge;
 use crate::pods::directory::{Handle, Instance, Shown};
 use crate::pods::guest;
 use crate::serve::Pulse;
@@ -29,8 +30,6 @@ use crate::serve::Pulse;
 use measure::Measured;
 pub(crate) use serving::{Options, serve};
 
-/// A guest that does not accept a connection within this does not.
-const DIAL: Duration = Duration::from_secs(10);
 /// How long the size of a caller's terminal is waited for; it comes at once.
 const SIZE: Duration = Duration::from_millis(500);
 const USUAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
@@ -45,9 +44,9 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(crate) fn new(handle: Handle, pulse: Arc<Pulse>, config: serde_json::Value) -> Self {
+    pub(crate) fn new(handle: Handle, pulse: Arc<Pulse>, disk: Gauge, config: serde_json::Value) -> Self {
         Self {
-            measured: Measured::default(),
+            measured: Measured::new(Timestamp::now(), disk),
             handle,
             pulse,
             config,
@@ -134,7 +133,7 @@ impl Backend for Kubelet {
 
     async fn logs(&self, container: &ContainerRef, options: &LogOptions) -> Result<LogStream, Refusal> {
         let shown = self.container(container)?;
-        logs::open(&self.handle, &shown.pod, container, options)
+        logs::open(&self.handle, &shown, container, options)
     }
 
     async fn exec(&self, container: &ContainerRef, exec: Exec, io: Io) -> Result<Exit, Refusal> {
@@ -163,8 +162,8 @@ impl Backend for Kubelet {
         let running = self.handle.runtime.exec(&name, request).await.map_err(failed)?;
         let russet_vm::Exec {
             stdin: to,
-            stdout: mut from_out,
-            stderr: mut from_err,
+            stdout: from_out,
+            stderr: from_err,
             resize: sizes,
             exit,
         } = running;
@@ -186,8 +185,8 @@ impl Backend for Kubelet {
             std::future::pending::<()>().await;
         };
         let output = async {
-            let out = pass(&mut from_out, stdout);
-            let err = pass(&mut from_err, stderr);
+            let out = pass(from_out, stdout);
+            let err = pass(from_err, stderr);
             let (code, (), ()) = tokio::join!(exit, out, err);
             code
         };
@@ -208,16 +207,7 @@ impl Backend for Kubelet {
     }
 
     async fn dial(&self, pod: &PodRef, port: NonZeroU16) -> Result<Box<dyn Duplex>, Refusal> {
-        let shown = self.pod(pod)?;
-        let mut mains = spec::containers(&shown.pod).filter(|(kind, _)| *kind == spec::Kind::Main);
-        let address = mains.find_map(|(_, container)| shown.instances.get(&container.name)?.address());
-        let address = address.ok_or_else(|| failed("no virtual machine of the Pod has an address"))?;
-        let target = SocketAddr::new(IpAddr::V4(address), port.get());
-        match tokio::time::timeout(DIAL, forward::dial::dial(target)).await {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
-            Ok(Err(error)) => Err(failed(format!("dial tcp {target}: {error}"))),
-            Err(_) => Err(failed(format!("dial tcp {target}: i/o timeout"))),
-        }
+        port::dial(&self.handle, &self.pod(pod)?, port).await
     }
 
     async fn stats(&self) -> Result<Summary, Refusal> {
@@ -254,17 +244,40 @@ fn terminal_size(size: russet_kubelet_api::Size) -> TerminalSize {
 /// As much as a pipe holds. Smaller pieces cost a frame and two calls each, which shows where much is copied.
 const PIECE: usize = 64 * 1024;
 
-/// Passes output on to whoever wants it, to its end.
-async fn pass(from: &mut (dyn tokio::io::AsyncRead + Send + Unpin), to: Option<russet_kubelet_api::Writer>) {
+/// Passes output on to whoever wants it, to its end. A program whose output nobody wants any more is not kept waiting: what it says
+/// goes where nobody holds the other end, and it ends or goes on as it would in a pipe.
+async fn pass(mut from: Box<dyn AsyncRead + Send + Unpin>, to: Option<impl AsyncWrite + Unpin>) {
     match to {
         Some(mut to) => {
             let mut from = tokio::io::BufReader::with_capacity(PIECE, from);
-            // A caller that left is noticed elsewhere.
+            // A caller that left altogether is noticed elsewhere.
             let _ = tokio::io::copy_buf(&mut from, &mut to).await;
             let _ = to.shutdown().await;
         }
         None => {
-            let _ = tokio::io::copy(from, &mut tokio::io::sink()).await;
+            let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A caller that had enough of the output alone, and not of the errors, left a program that waited for ever to be read.
+    #[tokio::test]
+    async fn a_program_whose_output_nobody_wants_is_not_kept_waiting() {
+        let (mut program, output) = tokio::io::duplex(16);
+        let (caller, to) = tokio::io::duplex(16);
+        drop(caller);
+        let much = async {
+            let mut said = Ok(());
+            while said.is_ok() {
+                said = program.write_all(b"more and more").await;
+            }
+            said
+        };
+        let (said, ()) = tokio::join!(much, pass(Box::new(output), Some(to)));
+        assert_eq!(said.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
     }
 }

@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Kubelet, certificate};
 
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+/// How long requests and sessions have when the agent ends: half of it to end by themselves, half of it to be told that they are
+/// ended. The agent waits for a little longer than this.
+const DRAIN: Duration = Duration::from_secs(4);
 
 /// What the API is served with.
 pub(crate) struct Options {
@@ -25,9 +28,11 @@ pub(crate) struct Options {
     pub(crate) client: watch::Receiver<Option<Client>>,
     pub(crate) address: Arc<dyn Fn() -> Option<IpAddr> + Send + Sync>,
     pub(crate) kubelet: Arc<Kubelet>,
+    pub(crate) stop: CancellationToken,
 }
 
-/// Serves for as long as it is not dropped. What it cannot have yet, an address or a certificate, is waited for.
+/// Serves until it is told to stop, and then until everybody was told. What it cannot have yet, an address or a certificate, is
+/// waited for.
 pub(crate) async fn serve(options: Options) {
     let serving = Serving::empty();
     let server = Server::new(
@@ -35,7 +40,10 @@ pub(crate) async fn serve(options: Options) {
             node: options.node.clone(),
             client_ca: options.client_ca,
             serving: serving.clone(),
-            limits: Limits::default(),
+            limits: Limits {
+                drain: DRAIN,
+                ..Limits::default()
+            },
         },
         options.kubelet,
         Reviewing(options.client.clone()),
@@ -47,9 +55,11 @@ pub(crate) async fn serve(options: Options) {
             return;
         }
     };
-    let listener = listen(options.listen).await;
+    let stop = options.stop;
+    let Some(listener) = stop.run_until_cancelled(listen(options.listen)).await else {
+        return;
+    };
     tracing::info!(address = %options.listen, "the kubelet API listens");
-    let stop = CancellationToken::new();
     let address = options.address;
     let certified = certificate::keep(options.node, options.state, options.client, move || address(), serving);
     tokio::select! {
@@ -74,13 +84,19 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
+/// Nobody can be asked yet who may do what.
+#[derive(Debug, thiserror::Error)]
+#[error("the node has not joined its cluster yet, so nobody can be asked who may call it")]
+struct NotJoined;
+
 /// Asks with whatever certificate the node has at the moment.
 struct Reviewing(watch::Receiver<Option<Client>>);
 
 impl Reviewing {
     fn now(&self) -> Result<KubeReviewer, ReviewError> {
         let client = self.0.borrow().clone();
-        client.map(KubeReviewer::new).ok_or(ReviewError::Late)
+        let alone = || ReviewError::Kube(Box::new(kube::Error::Service(Box::new(NotJoined))));
+        client.map(KubeReviewer::new).ok_or_else(alone)
     }
 }
 
@@ -91,5 +107,24 @@ impl Reviewer for Reviewing {
 
     async fn access(&self, user: &User, verb: &str, name: &str, subresource: &str) -> Result<bool, ReviewError> {
         self.now()?.access(user, verb, name, subresource).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    /// Whoever called a node that was about to join read that an API server had not answered for 10 s.
+    #[tokio::test]
+    async fn a_node_that_has_not_joined_says_so() {
+        let (_joins, client) = watch::channel(None);
+        let user = User::default();
+        let error = Reviewing(client)
+            .access(&user, "get", "mac", "proxy")
+            .await
+            .unwrap_err();
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("has not joined its cluster yet"), "{cause}");
     }
 }

@@ -1,9 +1,9 @@
 //! The flags. Names, defaults and environment are those hosts have had before; what is new says so.
 
-use std::net::IpAddr;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use russet_telemetry::log::Format;
 
 use super::Cidr;
@@ -25,6 +25,11 @@ pub enum RuntimeKind {
     /// Nothing: they are only told of.
     Synthetic,
 }
+
+/// Where screens are asked for unless a host says otherwise.
+pub(super) const VNC_CONTROL_DIR: &str = "/var/lib/tart-vnc-control";
+/// What one account's master takes at most unless a host says otherwise.
+pub(super) const CACHE_VOLUME_CAP_GIB: u32 = 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,14 +53,14 @@ pub struct Args {
     pub provider_id: String,
 
     /// Address of the Node, whatever --node-ip-source would find
-    #[arg(long, value_name = "ADDRESS", env = "TART_KUBELET_NODE_IP")]
-    pub node_ip: Option<IpAddr>,
+    #[arg(long, value_name = "ADDRESS", env = "TART_KUBELET_NODE_IP", default_value = "")]
+    pub node_ip: String,
 
     /// Where the address comes from
     #[arg(long, value_enum, env = "TART_KUBELET_NODE_IP_SOURCE", default_value = "auto")]
     pub node_ip_source: NodeIpSource,
 
-    /// From where metrics of virtual machines and screens may be read (may be given more than once)
+    /// From where metrics of virtual machines may be read, but never by virtual machines of this host (may be given more than once); by default from private and local networks and the tailnet
     #[arg(long, value_name = "CIDR")]
     pub scrape_allowed_cidr: Vec<Cidr>,
 
@@ -120,37 +125,37 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/tailscale")]
     pub tailscale_binary: PathBuf,
 
-    /// Where screens of virtual machines are asked for; empty relays none
+    /// Where screens of virtual machines are asked for; empty relays none (accepted; no effect yet)
     #[arg(
         long,
         value_name = "DIR",
         env = "TART_KUBELET_VNC_CONTROL_DIR",
-        default_value = "/var/lib/tart-vnc-control"
+        default_value = VNC_CONTROL_DIR
     )]
     pub vnc_control_dir: String,
 
-    /// Host by which screens are reached; by default the address of the Node
+    /// Host by which screens are reached; by default the address of the Node (accepted; no effect yet)
     #[arg(long, value_name = "HOST", env = "TART_KUBELET_VNC_RELAY_HOST", default_value = "")]
     pub vnc_relay_host: String,
 
-    /// Port of screens; 0 takes a free one
+    /// Port of screens; 0 takes a free one (accepted; no effect yet)
     #[arg(long, value_name = "PORT", env = "TART_KUBELET_VNC_RELAY_PORT", default_value_t = 0)]
     pub vnc_relay_port: u16,
 
-    /// Where caches of runners are; empty for none
+    /// Where caches of runners are; empty for none (accepted; no effect yet)
     #[arg(long, value_name = "DIR", env = "TART_KUBELET_RUNNER_CACHE_ROOT", default_value = "")]
     pub runner_cache_root: String,
 
-    /// Most that one account's master may take of it
+    /// Most that one account's master may take of it (accepted; no effect yet)
     #[arg(
         long,
         value_name = "GIB",
         env = "TART_KUBELET_CACHE_VOLUME_CAP_GIB",
-        default_value_t = 20
+        default_value_t = CACHE_VOLUME_CAP_GIB
     )]
     pub cache_volume_cap_gib: u32,
 
-    /// What of it is for compilation caches
+    /// What of it is for compilation caches (accepted; no effect yet)
     #[arg(
         long,
         value_name = "GIB",
@@ -235,4 +240,21 @@ pub struct Args {
     /// Check the flags and end (new)
     #[arg(long)]
     pub check_config: bool,
+}
+
+impl Args {
+    /// What this process was told. Hosts set a variable to nothing to mean that it is not set.
+    pub fn read() -> Self {
+        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+        let matches = without(Self::command(), is_empty).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command without these variables.
+pub(super) fn without(command: clap::Command, ignored: impl Fn(&OsStr) -> bool) -> clap::Command {
+    command.mut_args(|arg| {
+        let drop = arg.get_env().is_some_and(&ignored);
+        if drop { arg.env(None::<&'static str>) } else { arg }
+    })
 }

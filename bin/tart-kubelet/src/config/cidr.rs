@@ -31,13 +31,6 @@ impl FromStr for Cidr {
 }
 
 impl Cidr {
-    const fn v4(network: std::net::Ipv4Addr, bits: u8) -> Self {
-        Self {
-            network: IpAddr::V4(network),
-            bits,
-        }
-    }
-
     /// Whether an address is in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
@@ -55,16 +48,23 @@ impl Cidr {
     }
 }
 
-/// The host itself, private networks and the tailnet. The range of the host's own virtual machines is in none of them: a guest has
-/// no business with what another one says.
+/// Private networks, the tailnet, the link and the host itself, as hosts have had them before. Virtual machines of this host are in
+/// some of them and are refused all the same: see [`crate::forward::Allowed`].
+const DEFAULTS: [&str; 9] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "169.254.0.0/16",
+    "127.0.0.0/8",
+    "fc00::/7",
+    "fe80::/10",
+    "::1/128",
+];
+
+/// Who may read what virtual machines say where nobody is named.
 pub(super) fn defaults() -> Vec<Cidr> {
-    use std::net::Ipv4Addr;
-    vec![
-        Cidr::v4(Ipv4Addr::new(127, 0, 0, 0), 8),
-        Cidr::v4(Ipv4Addr::new(10, 0, 0, 0), 8),
-        Cidr::v4(Ipv4Addr::new(172, 16, 0, 0), 12),
-        Cidr::v4(Ipv4Addr::new(100, 64, 0, 0), 10),
-    ]
+    DEFAULTS.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -88,8 +88,25 @@ mod tests {
     }
 
     #[test]
-    fn guests_may_read_nothing_unless_somebody_says_so() {
-        let guest = "192.168.64.7".parse().unwrap();
-        assert!(!defaults().iter().any(|range| range.contains(guest)));
+    fn those_near_the_host_may_read_and_the_rest_of_the_world_may_not() {
+        assert_eq!(defaults().len(), DEFAULTS.len(), "each of them is a range");
+        let within = |address: &str| {
+            let address = address.parse().unwrap();
+            defaults().iter().any(|range| range.contains(address))
+        };
+        for near in [
+            "10.1.2.3",
+            "192.168.1.7",
+            "100.64.0.7",
+            "169.254.1.1",
+            "fd7a:115c:a1e0::7",
+            "fe80::1",
+            "::1",
+        ] {
+            assert!(within(near), "{near}");
+        }
+        for far in ["203.0.113.9", "100.128.0.1", "2001:db8::1", "::ffff:203.0.113.9"] {
+            assert!(!within(far), "{far}");
+        }
     }
 }

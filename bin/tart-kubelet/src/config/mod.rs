@@ -22,6 +22,9 @@ pub use listen::Listen;
 /// A flag that makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// Not an address.
+    #[error("--node-ip {0:?} is not an address")]
+    NodeIp(String),
     /// No object can have such a name.
     #[error("--node-name {0:?} is not a name a Node can have (lower-case letters, digits, '-' and '.', at most 253)")]
     NodeName(String),
@@ -111,9 +114,20 @@ pub struct Config {
     pub log_filter: String,
     /// Only check the flags.
     pub check_only: bool,
+    /// What was told in vain.
+    pub idle: Vec<Idle>,
 }
 
-/// Settings of virtual machines.
+/// A flag that is given and changes nothing yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Which.
+    pub flag: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Settings of virtual machines. Nothing reads those of screens and caches yet; see [`Idle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vms {
     /// Where screens are asked for; none relays none.
@@ -135,6 +149,7 @@ pub struct Vms {
 impl Config {
     /// Checks the flags. `Err` says which one is wrong and how it is right.
     pub fn from_args(args: Args) -> Result<Self, ConfigError> {
+        let idle = idle(&args);
         let name = node_name(args.node_name)?;
         let labels = labels(&args.node_labels, &name)?;
         for (flag, number) in [
@@ -170,7 +185,7 @@ impl Config {
             runtime: args.runtime,
             cluster_info: args.cluster_info,
             state: args.state_dir,
-            node_ip: args.node_ip,
+            node_ip: node_ip(args.node_ip)?,
             node_ip_source: args.node_ip_source,
             metrics: Listen::parse("--metrics-bind-address", &args.metrics_bind_address)?,
             probes: Listen::parse("--health-probe-bind-address", &args.health_probe_bind_address)?,
@@ -199,7 +214,43 @@ impl Config {
             log_format: args.log_format,
             log_filter: filter(&args.log_filter, &args.zap_log_level),
             check_only: args.check_config,
+            idle,
         })
+    }
+}
+
+/// What hosts may ask for by flags of earlier releases and do not get yet. What is left as it was is no wish.
+fn idle(args: &Args) -> Vec<Idle> {
+    const SCREENS: &str = "screens of virtual machines are not relayed";
+    const CACHES: &str = "runners have no cache volumes";
+    let flags = [
+        (
+            "--vnc-control-dir",
+            args.vnc_control_dir == args::VNC_CONTROL_DIR,
+            SCREENS,
+        ),
+        ("--vnc-relay-host", args.vnc_relay_host.is_empty(), SCREENS),
+        ("--vnc-relay-port", args.vnc_relay_port == 0, SCREENS),
+        ("--runner-cache-root", args.runner_cache_root.is_empty(), CACHES),
+        (
+            "--cache-volume-cap-gib",
+            args.cache_volume_cap_gib == args::CACHE_VOLUME_CAP_GIB,
+            CACHES,
+        ),
+        ("--cache-volume-cas-gib", args.cache_volume_cas_gib == 0, CACHES),
+    ];
+    let told = flags.into_iter().filter(|(_, default, _)| !default);
+    told.map(|(flag, _, reason)| Idle { flag, reason }).collect()
+}
+
+/// Nothing leaves it to `--node-ip-source`.
+fn node_ip(text: String) -> Result<Option<IpAddr>, ConfigError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse() {
+        Ok(address) => Ok(Some(address)),
+        Err(_) => Err(ConfigError::NodeIp(text)),
     }
 }
 

@@ -12,6 +12,107 @@ fn the_flags_are_consistent() {
     Args::command().debug_assert();
 }
 
+/// Every flag of earlier releases as they documented it: its name, its variable and its default.
+#[test]
+fn flags_have_the_names_variables_and_defaults_of_earlier_releases() {
+    let known = [
+        ("node-name", "TART_KUBELET_NODE_NAME", None),
+        ("provider-id", "TART_KUBELET_PROVIDER_ID", Some("")),
+        ("node-ip", "TART_KUBELET_NODE_IP", Some("")),
+        ("node-ip-source", "TART_KUBELET_NODE_IP_SOURCE", Some("auto")),
+        ("scrape-allowed-cidr", "", None),
+        ("node-labels", "TART_KUBELET_NODE_LABELS", Some("")),
+        ("host-cpu", "", Some("8")),
+        ("host-memory-mb", "", Some("16384")),
+        ("max-pods", "", Some("2")),
+        ("metrics-bind-address", "", Some(":8080")),
+        ("health-probe-bind-address", "", Some(":8081")),
+        ("tart-binary", "", Some("/usr/local/bin/tart")),
+        (
+            "vnc-control-dir",
+            "TART_KUBELET_VNC_CONTROL_DIR",
+            Some("/var/lib/tart-vnc-control"),
+        ),
+        ("vnc-relay-host", "TART_KUBELET_VNC_RELAY_HOST", Some("")),
+        ("vnc-relay-port", "TART_KUBELET_VNC_RELAY_PORT", Some("0")),
+        ("runner-cache-root", "TART_KUBELET_RUNNER_CACHE_ROOT", Some("")),
+        ("cache-volume-cap-gib", "TART_KUBELET_CACHE_VOLUME_CAP_GIB", Some("20")),
+        ("cache-volume-cas-gib", "TART_KUBELET_CACHE_VOLUME_CAS_GIB", Some("0")),
+        ("disable-vm-gc", "", Some("false")),
+    ];
+    let command = Args::command();
+    let find = |flag: &str| command.get_arguments().find(|arg| arg.get_long() == Some(flag));
+    for (flag, variable, default) in known {
+        let arg = find(flag).unwrap_or_else(|| panic!("--{flag} is not known"));
+        let env = arg.get_env().map_or("", |name| name.to_str().unwrap());
+        let defaults: Vec<&str> = arg
+            .get_default_values()
+            .iter()
+            .map(|value| value.to_str().unwrap())
+            .collect();
+        assert_eq!(env, variable, "--{flag}");
+        assert_eq!(defaults, default.into_iter().collect::<Vec<_>>(), "--{flag}");
+    }
+    // Flags that came with the framework of earlier releases.
+    for flag in [
+        "kubeconfig",
+        "zap-devel",
+        "zap-encoder",
+        "zap-log-level",
+        "zap-stacktrace-level",
+        "zap-time-encoding",
+    ] {
+        assert!(find(flag).is_some(), "--{flag}");
+    }
+}
+
+/// Earlier releases had nothing for a default, and hosts give it as such.
+#[test]
+fn a_flag_or_a_variable_that_is_empty_is_one_that_is_not_given() {
+    assert_eq!(parse(&["--node-ip="]).unwrap().node_ip, None);
+    assert_eq!(parse(&["--node-ip", ""]).unwrap().node_ip, None);
+    let given = parse(&["--node-ip=100.64.0.7"]).unwrap();
+    assert_eq!(given.node_ip, Some("100.64.0.7".parse().unwrap()));
+    let named = |name: &str| node_name(Some(name.to_owned())).map_err(|error| error.to_string());
+    assert_eq!(named(""), node_name(None).map_err(|error| error.to_string()));
+
+    let command = args::without(Args::command(), |name| name == "TART_KUBELET_NODE_IP_SOURCE");
+    let variable = |flag: &str| {
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
+        arg.and_then(clap::Arg::get_env)
+    };
+    assert_eq!(variable("node-ip-source"), None);
+    assert_eq!(variable("node-ip").unwrap(), "TART_KUBELET_NODE_IP");
+}
+
+#[test]
+fn what_is_asked_for_in_vain_is_said() {
+    assert_eq!(parse(&[]).unwrap().idle, []);
+    let same = [
+        "--vnc-control-dir=/var/lib/tart-vnc-control",
+        "--cache-volume-cap-gib=20",
+    ];
+    assert_eq!(parse(&same).unwrap().idle, [], "what is as it was is no wish");
+    let given = [
+        "--vnc-control-dir=/elsewhere",
+        "--vnc-relay-host=mac-1.tail0.ts.net",
+        "--vnc-relay-port=5900",
+        "--runner-cache-root=/Volumes/tuist-runner-cache",
+        "--cache-volume-cap-gib=30",
+        "--cache-volume-cas-gib=5",
+    ];
+    let told: Vec<&str> = parse(&given).unwrap().idle.iter().map(|idle| idle.flag).collect();
+    let flags: Vec<&str> = given.iter().filter_map(|given| given.split('=').next()).collect();
+    assert_eq!(told, flags);
+    for arg in Args::command().get_arguments() {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let idle = arg
+            .get_long()
+            .is_some_and(|long| flags.contains(&format!("--{long}").as_str()));
+        assert_eq!(help.contains("no effect yet"), idle, "{}", arg.get_id());
+    }
+}
+
 /// What hosts had before this release, from the plist that launchd runs.
 #[test]
 fn every_flag_of_earlier_releases_is_known() {

@@ -9,6 +9,8 @@ use nix::net::if_::if_nametoindex;
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::config::Cidr;
+
 /// Connects to a guest through the card its network is on. macOS routes by scope: on a host with several cards, a connection that
 /// does not name one ends with "no route to host".
 pub(crate) async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
@@ -22,16 +24,39 @@ pub(crate) async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// The card whose network an address is in; of several, the smallest network.
+/// How many bits the network of a guest has, by the card that it is on.
+pub(crate) fn network_of(guest: Ipv4Addr) -> Option<u32> {
+    let (mask, _) = nearest(guest)?;
+    Some(mask.leading_ones())
+}
+
+/// The IPv6 networks of the card that a guest is on: macOS gives a guest addresses of both kinds and tells only one. None where its
+/// card is not known.
+pub(crate) fn networks_v6_of(guest: Ipv4Addr) -> Option<Vec<Cidr>> {
+    let (_, name) = nearest(guest)?;
+    let all = getifaddrs().ok()?.filter(|card| card.interface_name == name);
+    let networks = all.filter_map(|card| {
+        let own = card.address?.as_sockaddr_in6()?.ip();
+        let mask = card.netmask?.as_sockaddr_in6()?.ip();
+        format!("{own}/{}", mask.to_bits().leading_ones()).parse::<Cidr>().ok()
+    });
+    Some(networks.collect())
+}
+
 fn card_of(guest: Ipv4Addr) -> Option<NonZeroU32> {
+    let (_, name) = nearest(guest)?;
+    NonZeroU32::new(if_nametoindex(name.as_str()).ok()?)
+}
+
+/// The card whose network an address is in, and its mask; of several, the smallest network.
+fn nearest(guest: Ipv4Addr) -> Option<(u32, String)> {
     let all = getifaddrs().ok()?;
     let holding = all.filter_map(|card| {
         let own = card.address.as_ref()?.as_sockaddr_in()?.ip();
         let mask = card.netmask.as_ref()?.as_sockaddr_in()?.ip();
         holds(own, mask, guest).then_some((mask.to_bits(), card.interface_name))
     });
-    let (_, name) = holding.max()?;
-    NonZeroU32::new(if_nametoindex(name.as_str()).ok()?)
+    holding.max()
 }
 
 fn holds(own: Ipv4Addr, mask: Ipv4Addr, guest: Ipv4Addr) -> bool {
@@ -51,6 +76,11 @@ mod tests {
         assert!(!holds(bridge, mask, Ipv4Addr::new(192, 168, 65, 7)));
         assert!(!holds(bridge, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(192, 168, 64, 7)));
         assert!(card_of(Ipv4Addr::LOCALHOST).is_some(), "the loopback is a card");
+        assert_eq!(network_of(Ipv4Addr::LOCALHOST), Some(8));
         assert_eq!(card_of(Ipv4Addr::new(198, 51, 100, 7)), None);
+        let here = networks_v6_of(Ipv4Addr::LOCALHOST).unwrap();
+        let elsewhere = "2001:db8::1".parse().unwrap();
+        assert!(!here.iter().any(|network| network.contains(elsewhere)), "{here:?}");
+        assert_eq!(networks_v6_of(Ipv4Addr::new(198, 51, 100, 7)), None);
     }
 }

@@ -99,16 +99,25 @@ impl Forward {
             known: Mutex::new(None),
         });
         let mut connections = JoinSet::new();
+        // Whoever may not ask hears so, and takes no place from those who may: a guest that only holds connections would keep
+        // scrapers from its neighbour.
+        let mut strangers = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = self.listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
-                    Ok((stream, from)) => { connections.spawn(connection(stream, from.ip(), Arc::clone(&relay))); }
+                    Ok((stream, from)) => {
+                        let seats = if relay.allowed.admits(from.ip()) { &mut connections } else { &mut strangers };
+                        if seats.len() < MOST_CONNECTIONS {
+                            seats.spawn(connection(stream, from.ip(), Arc::clone(&relay)));
+                        }
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "could not accept a scraper");
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                     }
                 },
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                Some(_) = strangers.join_next(), if !strangers.is_empty() => {}
             }
         }
     }

@@ -132,6 +132,22 @@ async fn who_is_not_allowed_learns_nothing() {
     assert_eq!(says.asked(), 0);
 }
 
+/// A guest held as many connections as there are places, and nobody could scrape its neighbour.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn who_is_not_allowed_takes_no_place_from_those_who_are() {
+    let says = Says::these([Ok(HERE)]);
+    let allowed = Allowed::new(ranges(&["127.0.0.1/32"]), Vec::new());
+    let address = forward(guest().await, allowed, &says).await;
+    let mut held = Vec::new();
+    for _ in 0..3 * MOST_CONNECTIONS {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
+        held.push(socket.connect(address).await.unwrap());
+    }
+    assert_eq!(ask(address, "GET", "/metrics").await.0, 200);
+}
+
 #[tokio::test]
 async fn a_guest_that_cannot_be_found_is_a_bad_gateway_and_is_looked_for_again() {
     let says = Says::these([Err("no lease".to_owned()), Ok(HERE)]);

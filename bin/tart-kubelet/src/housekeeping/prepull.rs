@@ -2,7 +2,8 @@
 //! Node's status and labels when it is there.
 //!
 //! What goes wrong is said in an event of the Node and tried again. The registry is asked without credentials, or with those the
-//! host was logged in with: a node may read Secrets of its own Pods and no others.
+//! host was logged in with: a node may read Secrets of its own Pods and no others. What comes so is for every Pod; what came with
+//! the secret of a Pod before is only looked after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,7 +16,8 @@ use russet_vm::{Error, Golden, GoldenKey, ImageRef, PullPolicy};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::pods::{Host, images};
+use crate::pods::Host;
+use crate::pods::images::{self, Asker};
 
 const AGAIN: Duration = Duration::from_secs(10);
 const SLOWEST_AGAIN: Duration = Duration::from_mins(5);
@@ -104,7 +106,7 @@ impl Wish {
             };
             let images = host.images().clone();
             self.tasks.spawn(async move {
-                let golden = images.ensure(name.clone(), policy, Vec::new(), POOL.to_owned()).await;
+                let golden = images.ensure(name.clone(), policy, Asker::Owner, POOL.to_owned()).await;
                 (name, golden)
             });
         }

@@ -1,14 +1,15 @@
 //! The ledger as a folder with a file per VM.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use russet_vm::{PodVm, VmName};
 
 use super::{Entry, LedgerError, Shelf};
+use crate::file;
 
 /// A folder that only its owner can look into.
 #[derive(Debug)]
@@ -56,7 +57,10 @@ impl Shelf for Files {
     /// When this returns it survives a power cut.
     fn put(&self, vm: &PodVm, entry: &Entry) -> Result<(), LedgerError> {
         let path = self.path(vm);
-        replace(&self.dir, &path, entry).map_err(|source| LedgerError::new("written", path, source))
+        let written = serde_json::to_vec(entry)
+            .map_err(io::Error::from)
+            .and_then(|bytes| file::write_durably(&path, &bytes));
+        written.map_err(|source| LedgerError::new("written", path, source))
     }
 
     fn remove(&self, vm: &PodVm) -> Result<(), LedgerError> {
@@ -74,18 +78,4 @@ fn named(path: &Path) -> Option<PodVm> {
         VmName::Pod(vm) => Some(vm),
         VmName::Golden(_) => None,
     }
-}
-
-fn replace(dir: &Path, path: &Path, entry: &Entry) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(&serde_json::to_vec(entry)?)?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)?;
-    File::open(dir)?.sync_all()
 }

@@ -5,19 +5,25 @@
 //!                   /<container>/<attempt>/env/        what the container is started with; goes with the VM
 //!                                         /status/     what the guest leaves for the host
 //!                                         /log         what the container said; goes with the Pod
+//! <state>/trash/                                       what is being removed
 //! ```
 
 use std::fs::DirBuilder;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use russet_vm::PodVm;
 use rustix::fs::{Mode, OFlags};
 
+use super::trash::{Trash, remove};
+
 /// The folder of all Pods. Only the agent's user can look into it: Secrets are there.
 #[derive(Clone, Debug)]
-pub(crate) struct Folders(PathBuf);
+pub(crate) struct Folders {
+    pods: PathBuf,
+    trash: Trash,
+}
 
 /// The folder of one start of one container.
 #[derive(Clone, Debug)]
@@ -25,11 +31,19 @@ pub(crate) struct Room(PathBuf);
 
 impl Folders {
     pub(crate) fn new(state: &Path) -> Self {
-        Self(state.join("pods"))
+        Self {
+            pods: state.join("pods"),
+            trash: Trash::new(state.join("trash")),
+        }
+    }
+
+    /// Where goes what is removed.
+    pub(crate) fn trash(&self) -> &Trash {
+        &self.trash
     }
 
     pub(crate) fn pod(&self, uid: &str) -> PathBuf {
-        self.0.join(uid)
+        self.pods.join(uid)
     }
 
     pub(crate) fn volumes(&self, uid: &str) -> PathBuf {
@@ -53,17 +67,22 @@ impl Folders {
                 Room(attempt.path()).clear_secrets()?;
             }
         }
-        remove(&self.volumes(uid))
+        self.trash.throw(&self.volumes(uid))
+    }
+
+    /// Removes everything of one start of a container.
+    pub(crate) fn remove_room(&self, vm: &PodVm) -> io::Result<()> {
+        self.trash.throw(&self.room(vm).0)
     }
 
     /// Removes everything of a Pod.
     pub(crate) fn remove_pod(&self, uid: &str) -> io::Result<()> {
-        remove(&self.pod(uid))
+        self.trash.throw(&self.pod(uid))
     }
 
     /// The Pods that something is left of.
     pub(crate) fn uids(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&self.pods).into_iter().flatten().flatten();
         entries
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect()
@@ -101,11 +120,6 @@ impl Room {
         remove(&self.env())
     }
 
-    /// Removes everything.
-    pub(crate) fn clear(&self) -> io::Result<()> {
-        remove(&self.0)
-    }
-
     /// A file that the guest left, at most so many bytes of its end. The guest is not trusted: no link is followed, and what is no
     /// plain file is not read.
     pub(crate) fn left(&self, name: &str, most: u64) -> Option<Vec<u8>> {
@@ -135,26 +149,6 @@ pub(crate) fn tail(path: &Path, most: u64) -> Option<Vec<u8>> {
 
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// Writes a file that only its owner reads.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(bytes)?;
-    std::fs::rename(fresh, path)
-}
-
-pub(crate) fn remove(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -199,14 +193,8 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         assert_eq!(room.left("runner.log", 100), None);
         std::fs::remove_dir(&path).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
         assert_eq!(room.left("runner.log", 100), None);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "hello").unwrap();
@@ -217,7 +205,7 @@ mod tests {
     fn nothing_of_a_pod_can_be_read_by_others_and_nothing_stays() {
         let dir = tempfile::tempdir().unwrap();
         let room = room(dir.path());
-        write(&room.env().join("tuist.env"), b"KEY=value").unwrap();
+        crate::file::write(&room.env().join("tuist.env"), b"KEY=value").unwrap();
         for path in [room.env(), dir.path().join("pods/0b5d7f3c")] {
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0);
         }

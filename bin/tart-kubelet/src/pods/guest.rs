@@ -22,6 +22,8 @@ pub(crate) const START: &str = "start.sh";
 pub(crate) const ENTER: &str = "enter.sh";
 /// The environment as images of runners read it, in [`ENV`].
 pub(crate) const TUIST_ENV: &str = "tuist.env";
+/// The token that a runner shows to dispatch, as images of runners read it, in [`ENV`].
+pub(crate) const SA_TOKEN: &str = "sa_token";
 /// The number of the container's process, in [`STATUS`].
 const PID: &str = "main.pid";
 /// What the container left for its owner, in [`STATUS`].

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use russet_vm::log;
 
-use super::folder;
+use crate::file;
 
 /// Marks that are longer than this are shortened: a log goes on for months.
 const LONGEST: u64 = 256 * 1024;
@@ -61,7 +61,7 @@ impl Marker {
                 let _ = std::fmt::Write::write_fmt(&mut text, format_args!("{length} {}\n", at.as_millisecond()));
             }
         }
-        folder::write(&self.marks, text.as_bytes())
+        file::write(&self.marks, text.as_bytes())
     }
 }
 

@@ -18,7 +18,7 @@ mod pace;
 mod schedules;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -54,6 +54,29 @@ pub(crate) struct Plan {
     pub(crate) late: Option<IpAddr>,
     /// What stands in for last words; see `terminationMessagePolicy`.
     pub(crate) message_policy: Option<String>,
+    /// What is counted about it.
+    pub(crate) tally: Tally,
+}
+
+/// What is counted about the way of a Pod to its VMs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Which pool of runners it is in; empty for none.
+    pub(crate) pool: String,
+    /// How long the image took.
+    pub(crate) fetched: Duration,
+    /// Whether its base had to be made.
+    pub(crate) fresh: bool,
+    /// When the Pod was created, until the first of its VMs starts. Its VMs share it, so that a Pod is counted once, whatever is
+    /// started again.
+    pub(crate) created: Arc<Mutex<Option<Timestamp>>>,
+}
+
+impl Tally {
+    /// When the Pod was created, for the first who asks.
+    fn first_start(&self) -> Option<Timestamp> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl Plan {
@@ -71,6 +94,7 @@ impl Plan {
             command,
             late: None,
             message_policy: None,
+            tally: Tally::default(),
         }
     }
 }
@@ -153,6 +177,7 @@ impl Machine {
             life,
             stop: halted,
             place: None,
+            started: None,
         };
         Self {
             vm,
@@ -182,5 +207,21 @@ impl Drop for Machine {
     fn drop(&mut self) {
         // The VM goes on; the next agent finds it.
         self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_counted_once_however_many_vms_it_has() {
+        let first = Tally {
+            created: Arc::new(Mutex::new(Some(Timestamp::UNIX_EPOCH))),
+            ..Tally::default()
+        };
+        let second = first.clone();
+        assert_eq!(second.first_start(), Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(first.first_start(), None);
     }
 }

@@ -26,6 +26,7 @@ mod record;
 mod recover;
 mod roster;
 mod server;
+mod trash;
 mod watched;
 mod worker;
 
@@ -87,6 +88,10 @@ pub struct Options {
     pub capacity: russet_node::Capacity,
     /// Who may read metrics of guests.
     pub scrapers: Vec<Cidr>,
+    /// Pods open ports on the tailnet alone, as the agent does.
+    pub tailnet_only: bool,
+    /// Ports of the agent itself, which no Pod can have.
+    pub own_ports: Vec<u16>,
     /// What is counted.
     pub meters: Arc<Meters>,
     /// How the host is kept in order.
@@ -226,14 +231,17 @@ impl Pods {
             directory,
             options,
         };
+        let trash = host.folders.trash().clone();
         let watch = Watch {
             host: host.clone(),
             seats: BTreeMap::new(),
             listed: Vec::new(),
+            told: false,
         };
         tokio::select! {
             never = watch.run() => never,
             never = housekeeping::run(host) => never,
+            never = trash.keep_empty() => never,
         }
     }
 }
@@ -244,6 +252,8 @@ struct Watch {
     seats: BTreeMap<String, Seat>,
     /// What a list that is being told has told so far.
     listed: Vec<Pod>,
+    /// All Pods have been told once. From then on each has a seat.
+    told: bool,
 }
 
 impl Watch {
@@ -298,6 +308,7 @@ impl Watch {
                 for uid in gone {
                     self.lose(&uid);
                 }
+                self.told = true;
                 self.bury(&seen);
             }
         }
@@ -347,10 +358,14 @@ impl Watch {
         }
     }
 
-    /// Looks for VMs that nothing is written about, such as the late clone of an agent that died.
+    /// Looks for VMs that nothing is written about, such as the late clone of an agent that died, and for what could not be
+    /// removed when its Pod went.
     fn sweep(&mut self) {
         self.seats.retain(|_, seat| !seat.task.is_finished());
         self.host.watched.sweep();
+        if self.told {
+            self.bury(&BTreeSet::new());
+        }
         if self.host.options.keeping.keep_unused {
             return;
         }

@@ -12,6 +12,7 @@ use russet_vm::{PodVm, VmName};
 use serde::{Deserialize, Serialize};
 
 use super::folder;
+use crate::file;
 use crate::ledger::{Entry, Stage};
 
 const FILE: &str = "facts.json";
@@ -58,7 +59,7 @@ impl Kept {
             facts: PodFacts::recovered(pod, now),
             ..Record::default()
         });
-        record.catch_up(entries);
+        record.catch_up(entries, now);
         Self { path, written, record }
     }
 
@@ -75,7 +76,7 @@ impl Kept {
         if let Some(dir) = self.path.parent() {
             folder::make(dir)?;
         }
-        folder::write(&self.path, &serde_json::to_vec(&self.record)?)?;
+        file::write(&self.path, &serde_json::to_vec(&self.record)?)?;
         self.written = Some(self.record.clone());
         Ok(())
     }
@@ -92,8 +93,21 @@ impl Record {
         used.chain(known).max().unwrap_or(0)
     }
 
+    /// Whether this VM is the one that is waited for. A start that was called off may have been done before it heard of that, and
+    /// comes here all the same: it must not become a VM, beside the next one or of a Pod that is over.
+    pub(crate) fn awaits(&self, vm: &PodVm) -> bool {
+        let present = self.attempts.get(vm.container()) == Some(&vm.attempt());
+        let over = self.finished || self.facts.ending.is_some();
+        present && !over && self.starts(vm.container())
+    }
+
+    /// Whether a container is being started.
+    pub(crate) fn starts(&self, container: &str) -> bool {
+        matches!(self.facts.container(container).state, State::Starting { .. })
+    }
+
     /// Believes the ledger: it is written before each effect, and this record at leisure.
-    fn catch_up(&mut self, entries: &[(PodVm, Entry)]) {
+    fn catch_up(&mut self, entries: &[(PodVm, Entry)], now: Timestamp) {
         // In the order of attempts, so that the last one counts.
         for (vm, entry) in entries {
             let container = vm.container();
@@ -113,20 +127,20 @@ impl Record {
                 && facts.state.is_live()
             {
                 if entry.given_up {
-                    facts.abandoned();
+                    facts.vanished(now);
                 } else {
                     facts.exited(exit(vm, entry, ending));
                 }
             }
         }
-        // What was begun and left no trace never was.
         for (name, facts) in &mut self.facts.containers {
             let there = entries
                 .iter()
                 .any(|(vm, _)| vm.container() == name && self.attempts.get(name) == Some(&vm.attempt()));
-            if facts.state.is_live() && !there {
-                facts.abandoned();
+            if !there {
+                facts.vanished(now);
             }
+            facts.lost_hook();
         }
     }
 }
@@ -157,7 +171,9 @@ pub(crate) fn id(vm: &PodVm) -> String {
 mod tests {
     use super::*;
     use crate::ledger::Ending;
+    use russet_pod::facts::{self, Hook};
     use serde_json::json;
+    use std::time::Duration;
 
     fn vm(attempt: u32) -> PodVm {
         PodVm::new("ci", "job", "main", "0b5d7f3c", attempt).unwrap()
@@ -214,8 +230,84 @@ mod tests {
         let mut record = Record::default();
         record.facts.container_mut("main").begun(at(1));
         record.attempts.insert("main".to_owned(), 0);
-        record.catch_up(&[]);
+        record.catch_up(&[], at(100));
         assert_eq!(record.facts.container("main").state, State::Absent);
+    }
+
+    /// A record of a container that runs.
+    fn running() -> Record {
+        let mut record = Record::default();
+        record.attempts.insert("main".to_owned(), 0);
+        let facts = record.facts.container_mut("main");
+        facts.begun(at(10));
+        facts.running(id(&vm(0)), at(20));
+        record
+    }
+
+    /// The entry of a VM was lost with a part of the disk. Its container was then one that never was, and a job that may run once
+    /// ran again.
+    #[test]
+    fn what_ran_and_left_no_trace_has_ended_and_nobody_saw_how() {
+        let mut record = running();
+        record.catch_up(&[], at(100));
+        let State::Exited(exit) = &record.facts.container("main").state else {
+            panic!("{record:?}")
+        };
+        assert_ne!(exit.code, 0);
+        assert_eq!(
+            (exit.started, exit.finished, &exit.id),
+            (Some(at(20)), at(100), &id(&vm(0)))
+        );
+        // The same if all that is left of it is its name.
+        let mut record = running();
+        let given_up = Entry {
+            given_up: true,
+            ..entry(Stage::Deleted(Ending::exited(0, at(30))))
+        };
+        record.catch_up(&[(vm(0), given_up)], at(100));
+        assert!(matches!(&record.facts.container("main").state, State::Exited(exit) if exit.code != 0));
+    }
+
+    /// An agent was replaced while it ran the hook of a container. The next one took it for running, and waited for its end: the
+    /// container was never ready, and what came after it never started.
+    #[test]
+    fn a_hook_that_was_cut_off_with_its_agent_is_run_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = [(vm(0), entry(Stage::Cloned))];
+        let open = || Kept::open(dir.path(), &Pod::default(), &entries, at(100));
+        let mut kept = open();
+        kept.record = running();
+        kept.record.facts.container_mut("main").post_start = Hook::Running;
+        kept.save().unwrap();
+        assert_eq!(open().record.facts.container("main").post_start, Hook::Waiting);
+        kept.record.facts.container_mut("main").post_start = Hook::Done;
+        kept.save().unwrap();
+        assert_eq!(open().record.facts.container("main").post_start, Hook::Done);
+    }
+
+    /// What a container is started from was there, and before anybody heard of that its Pod was deleted, or its image was changed.
+    /// It was heard of later, and the job of a Pod that was gone began, or one VM took the place of the next and ran on unseen.
+    #[test]
+    fn a_start_that_was_called_off_is_not_waited_for() {
+        let mut record = Record::default();
+        record.attempts.insert("main".to_owned(), 3);
+        record.facts.container_mut("main").begun(at(10));
+        assert!(record.awaits(&vm(3)));
+        assert!(!record.awaits(&vm(2)), "another one was begun since");
+        let with = |change: fn(&mut Record)| {
+            let mut record = record.clone();
+            change(&mut record);
+            record.awaits(&vm(3))
+        };
+        assert!(!with(|record| record.facts.container_mut("main").abandoned()));
+        assert!(!with(|record| record
+            .facts
+            .container_mut("main")
+            .running("tart://x", at(20))));
+        assert!(!with(|record| record.finished = true));
+        assert!(!with(|record| {
+            record.facts.ending = Some(facts::Ending::evicted("disk", Duration::ZERO, at(20)));
+        }));
     }
 
     /// The memory of a Pod is lost, its VM is not: it must not be started twice.

@@ -40,9 +40,10 @@ impl Roster {
         pod: &Arc<Pod>,
     ) -> Result<Result<(), Refusal>, ServerError> {
         let _turn = self.turn.lock().await;
-        let mut verdict = self.verdict(&*host.around.node().await?, uid, pod);
+        let own_ports = &host.options.own_ports;
+        let mut verdict = self.verdict(&*host.around.node().await?, own_ports, uid, pod);
         if verdict.is_err() {
-            verdict = self.verdict(&host.server.node().await?, uid, pod);
+            verdict = self.verdict(&host.server.node().await?, own_ports, uid, pod);
         }
         if verdict.is_ok() {
             self.add(uid, pod);
@@ -50,7 +51,7 @@ impl Roster {
         Ok(verdict)
     }
 
-    fn verdict(&self, node: &Node, uid: &str, pod: &Pod) -> Result<(), Refusal> {
+    fn verdict(&self, node: &Node, own_ports: &[u16], uid: &str, pod: &Pod) -> Result<(), Refusal> {
         let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_deref());
         let place = admit::Host {
@@ -65,7 +66,7 @@ impl Roster {
                 .filter(|condition| condition.type_.ends_with("Pressure") && condition.status == "True")
                 .map(|condition| condition.type_.clone())
                 .collect(),
-            shutting_down: false,
+            own_ports: own_ports.iter().map(|port| i32::from(*port)).collect(),
         };
         let pods = self.pods();
         let others = pods.iter().filter(|(other, _)| *other != uid);

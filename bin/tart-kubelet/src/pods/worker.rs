@@ -17,7 +17,7 @@ mod scrape;
 mod start;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::select_all;
@@ -88,6 +88,8 @@ pub(super) struct Worker {
     /// Which Pods have to go.
     evictions: watch::Receiver<BTreeMap<String, Why>>,
     kept: Kept,
+    /// When the Pod was created, until the first of its VMs starts.
+    created: Arc<Mutex<Option<Timestamp>>>,
     machines: BTreeMap<String, Machine>,
     tasks: JoinSet<Happened>,
     /// Starts that have no VM yet.
@@ -130,6 +132,9 @@ impl Worker {
     pub(super) fn new(host: Host, uid: String, pod: Arc<Pod>, wanted: watch::Receiver<Wanted>) -> Self {
         let entries = host.shop.ledger.of_pod(&uid);
         let kept = Kept::open(&host.folders.pod(&uid), &pod, &entries, Timestamp::now());
+        // Of a Pod that earlier agents have begun, they have told how long it waited.
+        let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let created = created.filter(|_| entries.is_empty());
         let published = pod.status.clone();
         let changes = host.watched.changes();
         Self {
@@ -139,6 +144,7 @@ impl Worker {
             pod,
             wanted,
             kept,
+            created: Arc::new(Mutex::new(created)),
             machines: BTreeMap::new(),
             tasks: JoinSet::new(),
             starting: BTreeMap::new(),
@@ -297,7 +303,7 @@ impl Worker {
             if let Err(error) = self.host.shop.ledger.forget(&vm) {
                 tracing::warn!(%vm, %error, "an old entry could not be removed");
             }
-            if let Err(error) = self.host.folders.room(&vm).clear() {
+            if let Err(error) = self.host.folders.remove_room(&vm) {
                 tracing::warn!(%vm, %error, "an old log could not be removed");
             }
         }

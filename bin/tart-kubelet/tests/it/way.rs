@@ -115,7 +115,7 @@ async fn call(mut near: TcpStream, far: SocketAddr) {
 /// Refuses one call, whoever makes it.
 async fn refuse(mut near: TcpStream, config: Arc<ServerConfig>, refused: Refused) -> io::Result<()> {
     let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
-    let mut heard: Vec<u8> = Vec::new();
+    let mut gathered: Vec<u8> = Vec::new();
     let mut wire = vec![0_u8; 16 << 10];
     loop {
         let count = near.read(&mut wire).await?;
@@ -128,9 +128,9 @@ async fn refuse(mut near: TcpStream, config: Arc<ServerConfig>, refused: Refused
             let state = tls.process_new_packets().map_err(io::Error::other)?;
             let mut plain = vec![0_u8; state.plaintext_bytes_to_read()];
             tls.reader().read_exact(&mut plain)?;
-            heard.extend(plain);
+            gathered.extend(plain);
         }
-        let whole = first_line(&heard);
+        let whole = first_line(&gathered);
         if let Some(line) = &whole {
             refused
                 .lock()
@@ -156,8 +156,8 @@ async fn refuse(mut near: TcpStream, config: Arc<ServerConfig>, refused: Refused
 }
 
 /// The first line of a call that is there as a whole: who is answered before he has said all does not listen.
-fn first_line(heard: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(heard).ok()?;
+fn first_line(gathered: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(gathered).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
     let length = fields.find(|(key, _)| key.eq_ignore_ascii_case("content-length"));

@@ -87,14 +87,21 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     let agent = mac.start()?;
     let script = "trap 'echo told >/opt/work/told; until [ -e /opt/work/go ]; do sleep 0.1; done; exit 7' TERM; \
                   echo up >/opt/work/up; while :; do sleep 0.1; done";
-    let ask = "echo asked >>/opt/work/asked; test -e /opt/work/ready";
+    let ask = "cp /etc/token/token /opt/work/.t && mv /opt/work/.t /opt/work/token; \
+               echo asked >>/opt/work/asked; test -e /opt/work/ready";
     let more = json!({
         "metadata": {"finalizers": ["test.russet.dev/look"]},
         "spec": {
             "terminationGracePeriodSeconds": 600,
-            "containers": [{"readinessProbe": {
-                "exec": {"command": ["/bin/sh", "-c", ask]}, "periodSeconds": 1, "timeoutSeconds": 60,
-            }}],
+            "containers": [{
+                "readinessProbe": {
+                    "exec": {"command": ["/bin/sh", "-c", ask]}, "periodSeconds": 1, "timeoutSeconds": 60,
+                },
+                "volumeMounts": [{}, {"name": "token", "mountPath": "/etc/token"}],
+            }],
+            "volumes": [{}, {"name": "token", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token", "audience": "test", "expirationSeconds": 3600}},
+            ]}}],
         },
     });
     let pod = mac.run("job", script, more).await?;
@@ -110,6 +117,9 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
         .await?;
     until_asked().await?;
     let vm = mac.control.running()?;
+    // What the guest reads, as it was when it was last asked.
+    let token = || std::fs::read_to_string(mac.work(&pod).join("token"));
+    let first = token().context("the token in the guest")?;
 
     clock.step(-3 * HOUR)?;
     until_asked().await?;
@@ -118,6 +128,11 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     std::fs::write(mac.work(&pod).join("ready"), "")?;
     mac.until("job", "a Pod that is ready", |pod| is(pod, "Ready")).await?;
     until_renewed(&mac).await?;
+    // By this clock it has ended. Nobody tells the Pod; it has to be noticed.
+    wait::until_true("another token in the guest", PATIENCE, || async {
+        Ok(token()? != first)
+    })
+    .await?;
     // It is right again, which is hours back.
     clock.step(0)?;
     until_renewed(&mac).await?;

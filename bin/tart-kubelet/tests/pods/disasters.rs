@@ -5,7 +5,8 @@ use crate::lives::WAITS;
 use crate::stage::{Mac, PATIENCE, is, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use russet_e2e::wait;
+use kube::api::{Patch, PatchParams};
+use russet_e2e::wait::{self, Look};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,14 +101,41 @@ pub(crate) async fn a_host_that_was_rebooted_starts_again_what_shall_run() -> Re
     mac.until_empty().await
 }
 
-/// A VM ends and another one runs while nobody can be told, and the agent is restarted meanwhile, too.
+/// Waits until Kubernetes says this of the Node: `True`, or `Unknown` of one that it has lost.
+async fn until_node_is(mac: &Mac, ready: &str) -> Result<()> {
+    wait::until(&format!("a Node whose Ready is {ready}"), PATIENCE, || async {
+        let node = mac.host.nodes().get(&mac.host.node).await?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let so = conditions
+            .iter()
+            .any(|found| found.type_ == "Ready" && found.status == ready);
+        Ok(if so {
+            Look::Done(())
+        } else {
+            Look::NotYet(format!("{conditions:?}\n{}", mac.host.log()))
+        })
+    })
+    .await
+}
+
+/// First for a moment: a VM ends and another one runs while nobody can be told, and the agent is restarted meanwhile, too. Then for
+/// so long that the Node counts as lost and its Pods as not ready: one of them is deleted and another one changed meanwhile.
 pub(crate) async fn an_api_server_that_is_away_is_told_the_truth_when_it_is_back() -> Result<()> {
     let mac = Mac::new("fails2").await?;
     let line = Line::to(mac.host.cluster.control_plane().server()).await?;
     mac.host.write_kubeconfig_for(line.url())?;
     let agent = mac.start()?;
     let ends = mac.run("ends", &format!("{WAITS} 5"), json!({})).await?;
-    let stays = mac.run("stays", &format!("{WAITS} 0"), json!({})).await?;
+    let follows = json!({
+        "metadata": {"labels": {"colour": "red"}},
+        "spec": {
+            "containers": [{"volumeMounts": [{}, {"name": "pod", "mountPath": "/etc/pod"}]}],
+            "volumes": [{}, {"name": "pod", "downwardAPI": {"items": [
+                {"path": "colour", "fieldRef": {"fieldPath": "metadata.labels['colour']"}},
+            ]}}],
+        },
+    });
+    let stays = mac.run("stays", &format!("{WAITS} 0"), follows).await?;
     mac.until_running("ends").await?;
     let before = mac.until_running("stays").await?;
     line.cut();
@@ -118,26 +146,47 @@ pub(crate) async fn an_api_server_that_is_away_is_told_the_truth_when_it_is_back
     ensure!(phase(&mac.pods().get("ends").await?) == "Running", "nobody could tell");
 
     agent.killed().await?;
-    let before_it = line.refused();
     let _agent = mac.start()?;
-    wait::until_true("an agent that misses the API server", PATIENCE, || async {
-        Ok(line.refused() >= before_it + 3)
-    })
-    .await?;
+    line.until_missed(3).await?;
     ensure!(mac.control.running()? == vm, "{:?}", mac.control.running()?);
 
     line.mend();
     let (ended, exit) = mac.until_ended("ends").await?;
     ensure!((phase(&ended).as_str(), exit.exit_code) == ("Failed", 5), "{exit:?}");
+    mac.delete("ends").await?;
+    mac.until_gone("ends").await?;
+
+    mac.run("goes", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("goes").await?;
+    until_node_is(&mac, "True").await?;
+    line.cut();
+    line.until_missed(1).await?;
+    mac.delete("goes").await?;
+    let blue = json!({"metadata": {"labels": {"colour": "blue"}}});
+    mac.pods()
+        .patch("stays", &PatchParams::default(), &Patch::Merge(blue))
+        .await?;
+    until_node_is(&mac, "Unknown").await?;
+    mac.until("stays", "a Pod that counts as lost", |pod| !is(pod, "Ready"))
+        .await?;
+    let running = mac.control.running()?;
+    ensure!(running.len() == 2, "nobody was told that one shall end: {running:?}");
+
+    line.mend();
+    until_node_is(&mac, "True").await?;
     let after = mac.until_running("stays").await?;
+    mac.until_gone("goes").await?;
+    let colour = mac.work(&stays).with_file_name("pod").join("colour");
+    wait::until_true("what was changed meanwhile", PATIENCE, || async {
+        Ok(std::fs::read_to_string(&colour)? == "blue")
+    })
+    .await?;
     ensure!(mac.control.running()? == vm, "{:?}", mac.control.running()?);
     let id = |pod: &Pod| container(pod).and_then(|container| container.container_id.clone());
     ensure!(id(&after) == id(&before) && container(&after).is_some_and(|container| container.restart_count == 0));
     ensure!(runs(&mac, &stays) == 1);
-    for name in ["ends", "stays"] {
-        mac.delete(name).await?;
-        mac.until_gone(name).await?;
-    }
+    mac.delete("stays").await?;
+    mac.until_gone("stays").await?;
     mac.until_empty().await
 }
 

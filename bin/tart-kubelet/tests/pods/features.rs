@@ -285,6 +285,49 @@ pub(crate) async fn volumes_of_every_kind_are_where_they_belong() -> Result<()> 
     mac.stayed_within_its_rights()
 }
 
+/// Images of runners start by themselves: no script of ours runs in them, so nothing is put where the Pod mounts it. They find
+/// their environment and the token for dispatch beside each other, and leave their exit code.
+pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_and_its_token() -> Result<()> {
+    let mac = Mac::new("feats8").await?;
+    let _agent = mac.start()?;
+    let boot = r"
+        cd '/Volumes/My Shared Files' || exit
+        grep -q '^POOL=warm$' env/tuist.env || echo 11 >status/runner-rc
+        cut -d. -f2 env/sa_token | tr '_-' '/+' | base64 -d 2>/dev/null | grep -q tuist-runners-dispatch || echo 12 >status/runner-rc
+        until [ -s status/runner-rc ] || [ -e v-work/go ]; do sleep 0.1; done
+        [ -s status/runner-rc ] || echo 5 >status/runner-rc
+        shutdown -h now
+    ";
+    let image = Image {
+        boot: boot.to_owned(),
+        ..Image::default()
+    };
+    mac.control.push("ghcr.io/acme/runner:v1", &image)?;
+    let more = json!({"spec": {
+        "containers": [{
+            "image": "ghcr.io/acme/runner:v1", "command": null,
+            "env": [{"name": "POOL", "value": "warm"}],
+            "volumeMounts": [{}, {"name": "dispatch", "mountPath": "/var/run/dispatch"}],
+        }],
+        "volumes": [{}, {"name": "dispatch", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "token", "audience": "tuist-runners-dispatch", "expirationSeconds": 600}},
+        ]}}],
+    }});
+    let pod = mac.run("runner", "", more).await?;
+    mac.until_running("runner").await?;
+    let room = mac.host.path("state/pods").join(pod.uid().unwrap_or_default());
+    let token = std::fs::read_to_string(room.join("containers/main/0/env/sa_token"))?;
+    mac.go(&pod)?;
+    let (_, exit) = mac.until_ended("runner").await?;
+    ensure!(exit.exit_code == 5, "{exit:?}");
+    mac.delete("runner").await?;
+    mac.until_gone("runner").await?;
+    mac.until_empty().await?;
+    let leaks = mac.leaks(&token);
+    ensure!(leaks.is_empty(), "a token was left in {leaks:?}");
+    mac.stayed_within_its_rights()
+}
+
 /// A claim that is bound to a volume of this kind.
 async fn claim(mac: &Mac, name: &str, source: Value) -> Result<()> {
     let volume = format!("{}-{name}", mac.namespace);

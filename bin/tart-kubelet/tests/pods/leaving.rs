@@ -1,11 +1,11 @@
 //! The agent ends, or the Node is emptied, on purpose.
 
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, phase};
+use crate::stage::{Mac, PATIENCE, phase, terminated};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use russet_e2e::wait::{self, Look};
 use serde_json::json;
 use std::process::Stdio;
@@ -103,4 +103,97 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
     let node = mac.host.nodes().get(&mac.host.node).await?;
     ensure!(node.spec.and_then(|spec| spec.unschedulable) == Some(true));
     Ok(())
+}
+
+/// Waits for a file of the Pod's work folder.
+async fn until_there(mac: &Mac, pod: &Pod, file: &str) -> Result<()> {
+    let path = mac.work(pod).join(file);
+    wait::until(&format!("{file} of a Pod"), PATIENCE, || async {
+        Ok(if path.exists() {
+            Look::Done(())
+        } else {
+            Look::NotYet(mac.host.log())
+        })
+    })
+    .await
+}
+
+/// Each roll of the agents met some Pod that was being deleted. The next agent knew that its container had been told to end, so it
+/// told it nothing, and nobody remembered by when it had to: such a Pod was Terminating until somebody took it away by force, and
+/// its VM had one of two places.
+pub(crate) async fn an_agent_that_ends_within_the_grace_of_a_container_is_followed_by_one_that_ends_it() -> Result<()> {
+    let mac = Mac::new("leave3").await?;
+    let agent = mac.start()?;
+    let script = "trap 'echo told >>/opt/work/told' TERM; echo up >/opt/work/up; while :; do sleep 0.1; done";
+    let more = json!({"spec": {"terminationGracePeriodSeconds": 15}});
+    let pod = mac.run("job", script, more).await?;
+    mac.until_running("job").await?;
+    until_there(&mac, &pod, "up").await?;
+    mac.delete("job").await?;
+    until_there(&mac, &pod, "told").await?;
+    agent.killed().await?;
+    ensure!(mac.control.running()?.len() == 1, "it had its grace");
+    let _agent = mac.start()?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await?;
+    mac.stayed_within_its_rights()
+}
+
+/// The hook of a container ran when its agent ended. The next agent waited for it to end, and nobody could tell that it had.
+pub(crate) async fn a_hook_that_is_cut_off_with_its_agent_is_run_again() -> Result<()> {
+    let mac = Mac::new("leave4").await?;
+    let agent = mac.start()?;
+    let hook = "echo begun >>/opt/work/hooks; until [ -e /opt/work/hooked ]; do sleep 0.1; done";
+    let lifecycle = json!({"postStart": {"exec": {"command": ["sh", "-c", hook]}}});
+    let more = json!({"spec": {"containers": [{"lifecycle": lifecycle}]}});
+    let pod = mac.run("job", &format!("{WAITS} 0"), more).await?;
+    until_there(&mac, &pod, "hooks").await?;
+    agent.killed().await?;
+    std::fs::write(mac.work(&pod).join("hooked"), "")?;
+    let _agent = mac.start()?;
+    mac.until_running("job").await?;
+    let hooks = std::fs::read_to_string(mac.work(&pod).join("hooks"))?;
+    ensure!(hooks.lines().count() == 2, "{hooks}");
+    mac.go(&pod)?;
+    let (ended, _) = mac.until_ended("job").await?;
+    ensure!(phase(&ended) == "Succeeded", "{:?}", ended.status);
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+/// A host was away for so long that others wrote the end of its Pods, and what it knew of their VMs was lost. Its agent had nothing
+/// to end, so it removed nothing either: what the Pods were given stayed on the disk for as long as anybody kept the Pods.
+pub(crate) async fn a_pod_that_was_ended_while_the_agent_was_away_leaves_no_secret() -> Result<()> {
+    let mac = Mac::new("leave5").await?;
+    let agent = mac.start()?;
+    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
+    mac.until_running("job").await?;
+    agent.killed().await?;
+    mac.control.reboot()?;
+    std::fs::remove_dir_all(mac.host.path("state/vms"))?;
+    ensure!(!mac.leaks(&mac.canary()).is_empty(), "there is something to remove");
+    let failed = json!({"status": {"phase": "Failed"}});
+    mac.pods()
+        .patch_status("job", &PatchParams::default(), &Patch::Merge(failed))
+        .await?;
+    let _agent = mac.start()?;
+    wait::until("a host without secrets", PATIENCE, || async {
+        let leaks = mac.leaks(&mac.canary());
+        Ok(if leaks.is_empty() {
+            Look::Done(())
+        } else {
+            Look::not_yet((leaks, mac.host.log()))
+        })
+    })
+    .await?;
+    // It ran, so it does not run again.
+    let ended = mac
+        .until("job", "a container that ended", |pod| terminated(pod).is_some())
+        .await?;
+    let exit = terminated(&ended).context("an end")?;
+    ensure!(phase(&ended) == "Failed" && exit.exit_code != 0, "{exit:?}");
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
 }

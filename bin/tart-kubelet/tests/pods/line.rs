@@ -1,6 +1,8 @@
 //! The line between one agent and the API server, which can be cut: others go on with the same server.
 
+use crate::stage::PATIENCE;
 use anyhow::{Context, Result};
+use russet_e2e::wait;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,9 +47,14 @@ impl Line {
         self.whole.send_replace(false);
     }
 
-    /// How often somebody tried while it was cut.
-    pub(crate) fn refused(&self) -> usize {
-        self.refused.load(Ordering::Relaxed)
+    /// Waits until somebody has tried in vain, so often from now on.
+    pub(crate) async fn until_missed(&self, times: usize) -> Result<()> {
+        let refused = || self.refused.load(Ordering::Relaxed);
+        let before = refused();
+        wait::until_true("an agent that misses the API server", PATIENCE, || async {
+            Ok(refused() >= before + times)
+        })
+        .await
     }
 
     pub(crate) fn mend(&self) {

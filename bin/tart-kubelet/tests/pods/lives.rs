@@ -322,7 +322,9 @@ pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_
     mac.until_empty().await
 }
 
-pub(crate) async fn metrics_of_a_guest_are_read_at_the_node() -> Result<()> {
+/// A Pod that keeps its port for itself by a `hostPort`, as the processors of test results do, had two programs of its Node fight
+/// for that port. When the wrong one won, everybody reached all of the guest's port.
+pub(crate) async fn metrics_of_a_guest_are_read_at_the_node_and_nothing_else_of_it() -> Result<()> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mac = Mac::new("lives9").await?;
     let _agent = mac.start()?;
@@ -333,25 +335,40 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.end_headers(); self.wfile.write(b"guest_up 1\n")
 http.server.HTTPServer((os.environ["GUEST_ADDRESS"], 29091), H).serve_forever()
 '"#;
-    let annotations = json!({"prometheus.io/scrape": "true", "prometheus.io/port": "29091"});
-    mac.run("job", script, json!({"metadata": {"annotations": annotations}}))
-        .await?;
+    let more = json!({
+        "metadata": {"annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "29091"}},
+        "spec": {"containers": [{"ports": [{"containerPort": 29091, "hostPort": 29091}]}]},
+    });
+    mac.run("job", script, more).await?;
     let at_node = |pod: &k8s_openapi::api::core::v1::Pod| {
         pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) == Some("127.77.9.9")
     };
     mac.until("job", "a Pod that is reached at its Node", at_node).await?;
-    wait::until("metrics", PATIENCE, || async {
+    let asked = async |path: &str| -> Result<String> {
         let mut stream = tokio::net::TcpStream::connect("127.77.9.9:29091").await?;
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    wait::until("metrics", PATIENCE, || async {
+        let answer = asked("/metrics").await?;
         Ok(if answer.contains("guest_up 1") {
             wait::Look::Done(())
         } else {
             wait::Look::not_yet(answer)
         })
     })
-    .await
+    .await?;
+    let other = asked("/other").await?;
+    ensure!(other.starts_with("HTTP/1.1 404"), "{other}");
+    mac.nobody_was_told("HostPortConflict").await?;
+
+    // The port is the Pod's all the same.
+    let port = json!({"spec": {"containers": [{"ports": [{"containerPort": 1, "hostPort": 29091}]}]}});
+    mac.run("rival", "true", port).await?;
+    let refused = mac.until("rival", "a refusal", |pod| phase(pod) == "Failed").await?;
+    ensure!(refused.status.and_then(|status| status.reason).as_deref() == Some("NodePorts"));
+    Ok(())
 }

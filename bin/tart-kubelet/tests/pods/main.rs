@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         lives::an_image_that_is_not_there_is_said_in_words,
         lives::a_pull_that_hangs_holds_up_nobody_else,
         lives::a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_dead,
-        lives::metrics_of_a_guest_are_read_at_the_node,
+        lives::metrics_of_a_guest_are_read_at_the_node_and_nothing_else_of_it,
+        features::an_image_that_brings_its_own_program_finds_its_environment_and_its_token,
         accidents::an_agent_killed_while_a_vm_is_planned_makes_another,
         accidents::an_agent_killed_when_a_vm_is_cloned_goes_on_with_it,
         accidents::an_agent_killed_while_a_vm_runs_goes_on_with_it,
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
         reaching::kubectl_reaches_into_a_vm,
         reaching::a_port_of_a_vm_is_forwarded,
         reaching::the_log_of_the_start_before_is_there,
+        reaching::the_log_of_an_image_that_starts_by_itself_is_followed_before_there_is_one,
+        reaching::a_command_that_is_cut_off_by_the_end_of_the_agent_is_no_success,
         reaching::a_container_is_attached_to_and_told_things,
         reaching::a_container_that_asks_for_a_terminal_has_one,
         reaching::a_node_tells_what_it_is_and_what_its_pods_use,
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         disasters::a_full_disk_holds_up_and_damages_nothing,
         clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
         secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
+        secrets::an_image_that_came_with_a_secret_is_for_those_who_may_have_it,
         trust::the_trust_anchors_of_a_cluster_are_files_that_follow_them,
         words::what_a_vm_cannot_do_is_said_in_one_sentence,
         words::what_a_pod_lacks_is_said_and_it_runs_once_that_is_there,
@@ -91,6 +95,9 @@ fn main() -> ExitCode {
         words::a_kubeconfig_that_is_mended_makes_a_node,
         leaving::an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so,
         leaving::a_node_is_drained_with_grace_and_stays_cordoned,
+        leaving::an_agent_that_ends_within_the_grace_of_a_container_is_followed_by_one_that_ends_it,
+        leaving::a_hook_that_is_cut_off_with_its_agent_is_run_again,
+        leaving::a_pod_that_was_ended_while_the_agent_was_away_leaves_no_secret,
     ];
     let mut arguments = Arguments::from_args();
     // Each of them mostly waits, whatever the machine has.

@@ -5,9 +5,11 @@ use crate::lives::WAITS;
 use crate::stage::{IMAGE, Mac, PATIENCE};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use russet_e2e::wait::{self, Look};
+use russet_sim_tart::Image;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -18,7 +20,7 @@ use tokio::process::{Child, Command};
 pub(crate) struct Reached {
     pub(crate) mac: Mac,
     kubectl: PathBuf,
-    _agent: Agent,
+    agent: Agent,
 }
 
 impl Reached {
@@ -32,11 +34,7 @@ impl Reached {
         let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
         let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
         approve(&mac).await?;
-        Ok(Self {
-            mac,
-            kubectl,
-            _agent: agent,
-        })
+        Ok(Self { mac, kubectl, agent })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -167,41 +165,76 @@ pub(crate) async fn kubectl_reaches_into_a_vm() -> Result<()> {
     mac.stayed_within_its_rights()
 }
 
+/// What a port of a Pod answers through kubectl, or what kubectl says to that.
+async fn through(there: &Reached, port: u16) -> Result<String> {
+    let mut forward = there.spawn(&["port-forward", "pod/job", &format!(":{port}")])?;
+    let mut lines = BufReader::new(forward.stdout.take().context("stdout")?).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line())
+        .await??
+        .unwrap_or_default();
+    let local = line
+        .split("127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next())
+        .with_context(|| format!("a port in {line:?}"))?;
+    let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{local}")).await?;
+    stream.write_all(b"you").await?;
+    let mut answer = vec![0; "hello you".len()];
+    if tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer))
+        .await?
+        .is_ok()
+    {
+        return Ok(String::from_utf8(answer)?);
+    }
+    // It has said why before it let go of the connection.
+    forward.start_kill()?;
+    let output = tokio::time::timeout(PATIENCE, forward.wait_with_output()).await??;
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A program that listens on the loopback of its guest alone, as most servers of developers do, could not be reached. A program of
+/// the guest leads there, and programs of emulated guests are those of this machine.
 pub(crate) async fn a_port_of_a_vm_is_forwarded() -> Result<()> {
     let there = Reached::new("reach2", "127.77.10.2").await?;
     let script = r#"exec python3 -c '
-import os, socket
-s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind((os.environ["GUEST_ADDRESS"], 18080)); s.listen()
-while True:
-    c, _ = s.accept(); c.sendall(b"hello " + c.recv(100)); c.close()
+import os, socket, threading
+def serve(address, port):
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((address, port)); s.listen()
+    while True:
+        c, _ = s.accept()
+        try:
+            c.sendall(b"hello " + c.recv(100))
+        except OSError:
+            pass
+        c.close()
+threading.Thread(target=serve, args=("127.0.0.1", 18081)).start()
+serve(os.environ["GUEST_ADDRESS"], 18080)
 '"#;
     there.mac.run("job", script, json!({})).await?;
     there.mac.until_running("job").await?;
-    let greeting = wait::until("an answer through the port", PATIENCE, || async {
-        let mut forward = there.spawn(&["port-forward", "pod/job", ":18080"])?;
-        let mut lines = BufReader::new(forward.stdout.take().context("stdout")?).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line())
-            .await??
-            .unwrap_or_default();
-        let local = line
-            .split("127.0.0.1:")
-            .nth(1)
-            .and_then(|rest| rest.split_whitespace().next())
-            .with_context(|| format!("a port in {line:?}"))?;
-        let mut stream = tokio::net::TcpStream::connect(format!("127.0.0.1:{local}")).await?;
-        stream.write_all(b"you").await?;
-        let mut answer = String::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
-        Ok(if answer == "hello you" {
-            Look::Done(())
-        } else {
-            Look::not_yet(answer)
+    let has_nc = Command::new("sh").args(["-c", "command -v nc"]).output().await?;
+    let inside = if has_nc.status.success() {
+        "hello you"
+    } else {
+        "its guest has no nc"
+    };
+    for (port, expected) in [(18080, "hello you"), (18081, inside)] {
+        wait::until("an answer through the port", PATIENCE, || async {
+            let answer = through(&there, port).await?;
+            Ok(if answer.contains(expected) {
+                Look::Done(())
+            } else {
+                Look::not_yet(answer)
+            })
         })
-    });
-    greeting.await
+        .await?;
+    }
+    Ok(())
 }
 
+/// After a crash the newest start was taken for the present one, so `--previous` showed the one before it, or nothing; and a VM that
+/// was still being made had an empty log instead of a word about that.
 pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
     let there = Reached::new("reach3", "127.77.10.3").await?;
     let script = "echo run $(wc -l </opt/work/runs); echo run >>/opt/work/runs; [ $(wc -l </opt/work/runs) -ge 2 ] || exit 9; sleep 1000";
@@ -225,10 +258,89 @@ pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
         String::from_utf8_lossy(&none.stderr).contains("previous terminated container \"first\""),
         "{none:?}"
     );
+
+    let mac = &there.mac;
+    mac.switch(|switches| {
+        switches.delay_ms.insert("clone".to_owned(), 10_000);
+    })?;
+    mac.run("slow", "true", json!({})).await?;
+    wait::until_true("a VM that is being made", PATIENCE, || async {
+        Ok(mac.stages().iter().any(|stage| stage == "planned"))
+    })
+    .await?;
+    let early = there.kubectl(&["logs", "slow"]).await?;
+    mac.quick()?;
+    ensure!(
+        String::from_utf8_lossy(&early.stderr)
+            .contains("container \"main\" in pod \"slow\" is waiting to start: ContainerCreating"),
+        "{early:?}"
+    );
+    mac.until_ended("slow").await?;
+
+    let script = "n=$(cat /opt/work/n || echo 0); echo run $n; echo $((n + 1)) >/opt/work/n; exit 9";
+    mac.run("loop", script, json!({"spec": {"restartPolicy": "Always"}}))
+        .await?;
+    let waits = |pod: &Pod| {
+        let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+        let waiting = status.state.as_ref()?.waiting.as_ref()?;
+        (waiting.reason.as_deref() == Some("CrashLoopBackOff")).then_some(status.restart_count)
+    };
+    let pod = mac.until("loop", "a crash loop", |pod| waits(pod).is_some()).await?;
+    let ended = waits(&pod).context("a crash loop")?;
+    let said = there.says(&["logs", "--previous", "loop"]).await?;
+    ensure!(said.ends_with(&format!("run {ended}\n")), "{ended} {said}");
     Ok(())
 }
 
-/// Its input ends with the first caller, and a container without an input refuses one.
+/// Whoever followed the log of such an image before it had left one saw nothing of it.
+pub(crate) async fn the_log_of_an_image_that_starts_by_itself_is_followed_before_there_is_one() -> Result<()> {
+    let there = Reached::new("reach8", "127.77.10.8").await?;
+    let mac = &there.mac;
+    let boot = r"
+        cd '/Volumes/My Shared Files' || exit
+        until [ -e v-work/go ]; do sleep 0.1; done
+        sleep 1
+        echo up >status/runner.log
+        echo 0 >status/runner-rc
+        shutdown -h now
+    ";
+    let image = Image {
+        boot: boot.to_owned(),
+        ..Image::default()
+    };
+    mac.control.push("ghcr.io/acme/self:v1", &image)?;
+    let more = json!({"spec": {"containers": [{"image": "ghcr.io/acme/self:v1", "command": null}]}});
+    let pod = mac.run("runner", "", more).await?;
+    mac.until_running("runner").await?;
+    ensure!(there.says(&["logs", "runner"]).await?.is_empty());
+    let following = there.spawn(&["logs", "-f", "runner"])?;
+    mac.go(&pod)?;
+    let followed = tokio::time::timeout(PATIENCE, following.wait_with_output()).await??;
+    ensure!(followed.stdout == b"up\n", "{followed:?}");
+    mac.until_ended("runner").await?;
+    Ok(())
+}
+
+/// Sessions that ended with their agent had no last word, and kubectl takes silence for success: a deployment that ran
+/// `kubectl exec` went on as if its command had.
+pub(crate) async fn a_command_that_is_cut_off_by_the_end_of_the_agent_is_no_success() -> Result<()> {
+    let there = Reached::new("reach9", "127.77.10.9").await?;
+    there.mac.run("job", "sleep 1000", json!({})).await?;
+    there.mac.until_running("job").await?;
+    there.says(&["logs", "job"]).await?;
+    let mut exec = there.spawn(&["exec", "job", "--", "sh", "-c", "echo begun; sleep 1000"])?;
+    let mut lines = BufReader::new(exec.stdout.take().context("stdout")?).lines();
+    let begun = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+    ensure!(begun.as_deref() == Some("begun"), "{begun:?}");
+    let Reached { mac, agent, .. } = there;
+    ensure!(agent.terminated().await?.success(), "{}", mac.host.log());
+    let output = tokio::time::timeout(PATIENCE, exec.wait_with_output()).await??;
+    ensure!(!output.status.success(), "{output:?}");
+    Ok(())
+}
+
+/// Its input ends with the first caller, or goes on after each who leaves; and a container without an input refuses one. Callers
+/// whose input was over stayed for as long as the container ran.
 pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
     let there = Reached::new("reach4", "127.77.10.4").await?;
     let mac = &there.mac;
@@ -262,6 +374,22 @@ pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
     mac.until_running("deaf").await?;
     let refused = there.kubectl(&["attach", "-i", "deaf"]).await?;
     ensure!(!refused.status.success(), "{refused:?}");
+
+    let open = json!({"spec": {"containers": [{"stdin": true}]}});
+    let pod = mac.run("open", "cat >/opt/work/heard", open).await?;
+    mac.until_running("open").await?;
+    for word in [b"one ", b"two "] {
+        let mut attached = there.attached(&["attach", "-i", "open"]).await?;
+        let mut stdin = attached.stdin.take().context("stdin")?;
+        stdin.write_all(word).await?;
+        drop(stdin);
+        let left = tokio::time::timeout(PATIENCE, attached.wait_with_output()).await??;
+        ensure!(left.status.success(), "{left:?}");
+    }
+    wait::until_true("both words", PATIENCE, || async {
+        Ok(std::fs::read_to_string(mac.work(&pod).join("heard"))? == "one two ")
+    })
+    .await?;
     Ok(())
 }
 
@@ -304,8 +432,19 @@ pub(crate) async fn a_container_that_asks_for_a_terminal_has_one() -> Result<()>
     Ok(())
 }
 
+/// All that a server answers, headers included.
+async fn get(address: &str, path: &str) -> Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+    Ok(answer)
+}
+
 pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()> {
-    let there = Reached::new("reach5", "127.77.10.5").await?;
+    let flags = ["--node-ip=127.77.10.5", "--metrics-bind-address=127.77.10.5:29180"];
+    let there = Reached::with("reach5", &flags).await?;
     let mac = &there.mac;
     mac.run("job", "while :; do :; done", json!({})).await?;
     mac.until_running("job").await?;
@@ -336,13 +475,37 @@ pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()
     }
     ensure!(capacity["pods"].0 == "3");
 
+    // How its only Pod came to run.
+    let metrics = get("127.77.10.5:29180", "/metrics").await?;
+    for series in [
+        r#"tart_kubelet_vm_boot_duration_seconds_count{pool="unknown"} "#,
+        r#"tart_kubelet_pod_provision_delay_seconds_count{pool="unknown"} "#,
+        r#"tart_kubelet_vm_provision_work_seconds_count{pool="unknown",path="cold"} "#,
+    ] {
+        let count = metrics.lines().find_map(|line| line.strip_prefix(series));
+        let count: u64 = count.with_context(|| format!("{series}in {metrics}"))?.parse()?;
+        ensure!(count >= 1, "{series}{count}");
+    }
+
     // What the node says of its Pods. It is asked directly: API servers pass nothing on to a loopback address.
     let server = "--server=https://127.77.10.5:10250";
     let pods: serde_json::Value = serde_json::from_str(&there.says(&[server, "get", "--raw", "/pods"]).await?)?;
     ensure!(pods["items"][0]["metadata"]["name"] == "job", "{pods}");
+    let config = there.says(&[server, "get", "--raw", "/configz"]).await?;
+    let config: serde_json::Value = serde_json::from_str(&config)?;
+    ensure!(
+        config["kubeletconfig"]["nodeName"] == mac.host.node.as_str(),
+        "{config}"
+    );
     wait::until("a container that is seen to compute", PATIENCE, || async {
         let text = there.says(&[server, "get", "--raw", "/stats/summary"]).await?;
         let summary: serde_json::Value = serde_json::from_str(&text)?;
+        ensure!(
+            summary["node"]["fs"]["capacityBytes"]
+                .as_u64()
+                .is_some_and(|size| size > 0),
+            "{summary}"
+        );
         let used = &summary["pods"][0]["containers"][0];
         let computes = used["cpu"]["usageCoreNanoSeconds"]
             .as_u64()

@@ -1,13 +1,14 @@
 //! Who gets to see a secret: the container it is for, and nobody after it.
 
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE};
-use anyhow::{Result, ensure};
+use crate::stage::{IMAGE, Mac, PATIENCE, phase};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{Api, PostParams};
 use russet_e2e::wait;
-use serde_json::json;
+use russet_sim_tart::PullFault;
+use serde_json::{Value, json};
 
 /// In the environment, in a volume, and for the registry.
 pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_them() -> Result<()> {
@@ -68,4 +69,121 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await
+}
+
+/// Makes the namespace that the Mac's Pods are in from now on, with all that they need.
+async fn settle(mac: &Mac) -> Result<()> {
+    let params = PostParams::default();
+    let namespaces: Api<Namespace> = Api::all(mac.host.client.clone());
+    let namespace = json!({"metadata": {"name": mac.namespace}});
+    namespaces.create(&params, &serde_json::from_value(namespace)?).await?;
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let canary = json!({"metadata": {"name": "canary"}, "stringData": {"CANARY": mac.canary()}});
+    secrets.create(&params, &serde_json::from_value(canary)?).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    wait::until_true("a ServiceAccount", PATIENCE, || async {
+        Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
+    })
+    .await
+}
+
+/// A pull secret for the registry.
+async fn put_login(mac: &Mac, name: &str, username: &str, password: &str) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let auths = json!({"auths": {"ghcr.io": {"username": username, "password": password}}}).to_string();
+    let secret = json!({
+        "metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": ByteString(auths.into_bytes())},
+    });
+    secrets
+        .create(&PostParams::default(), &serde_json::from_value(secret)?)
+        .await?;
+    Ok(())
+}
+
+/// A Pod runs to its end, and goes. Which image it ran.
+async fn runs(mac: &Mac, name: &str, more: Value) -> Result<String> {
+    mac.run(name, "exit 0", more).await?;
+    let (pod, _) = mac.until_ended(name).await?;
+    ensure!(phase(&pod) == "Succeeded", "{:?}", pod.status);
+    mac.delete(name).await?;
+    mac.until_gone(name).await?;
+    let statuses = pod.status.and_then(|status| status.container_statuses);
+    let main = statuses.and_then(|all| all.into_iter().next()).context("a container")?;
+    Ok(main.image_id)
+}
+
+/// A Pod waits for one of these reasons, with these words, and is given no VM. It goes.
+async fn is_refused(mac: &Mac, name: &str, more: Value, reasons: &[&str], words: &str) -> Result<()> {
+    mac.run(name, "exit 0", more).await?;
+    let refused = |pod: &Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
+        let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
+        waiting.is_some_and(|waiting| {
+            let is = waiting.reason.is_some_and(|reason| reasons.contains(&reason.as_str()));
+            is && waiting.message.is_some_and(|message| message.contains(words))
+        })
+    };
+    mac.until(name, "a Pod that is refused its image", refused).await?;
+    let vms = mac.vms();
+    let theirs = format!("_{name}_");
+    ensure!(!vms.iter().any(|vm| vm.contains(&theirs)), "{name} was given {vms:?}");
+    mac.delete(name).await?;
+    mac.until_gone(name).await
+}
+
+/// An image that one namespace had pulled with its secret was run by Pods of every other that knew its name: who found it on the
+/// host was asked nothing.
+pub(crate) async fn an_image_that_came_with_a_secret_is_for_those_who_may_have_it() -> Result<()> {
+    const PULL: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
+    const NEVER: &[&str] = &["ErrImageNeverPull"];
+    let mut mac = Mac::new("secre2").await?;
+    let (first, second) = ("canary-password-41d7", "canary-password-b03e");
+    mac.control.require_login("ghcr.io", "robot", first)?;
+    put_login(&mac, "registry", "robot", first).await?;
+    let agent = mac.start()?;
+    let with = |secret: &str| json!({"spec": {"imagePullSecrets": [{"name": secret}]}});
+    let never = json!({"spec": {"containers": [{"imagePullPolicy": "Never"}]}});
+    let denied = "is not present with pull policy of Never: this Pod has no pull secret";
+    let image = runs(&mac, "owner", with("registry")).await?;
+
+    // Somebody else, who knows its name.
+    let theirs = std::mem::replace(&mut mac.namespace, "pods-secre2-other".to_owned());
+    settle(&mac).await?;
+    put_login(&mac, "wrong", "robot", "guessed").await?;
+    is_refused(&mac, "bare", json!({}), PULL, "refuses to give").await?;
+    is_refused(&mac, "wrong", with("wrong"), PULL, "refuses to give").await?;
+    is_refused(&mac, "never", never.clone(), NEVER, denied).await?;
+    let pinned = json!({"spec": {"containers": [{"image": image, "imagePullPolicy": "IfNotPresent"}]}});
+    is_refused(&mac, "pinned", pinned, PULL, "refuses to give").await?;
+
+    // With a secret of their own that the registry takes, which is another than the first.
+    mac.control.require_login("ghcr.io", "other", second)?;
+    put_login(&mac, "registry", "other", second).await?;
+    runs(&mac, "proves", with("registry")).await?;
+
+    // Who has shown that is known to the next agent, and needs no registry. Others do.
+    agent.killed().await?;
+    mac.switch(|switches| switches.pull = Some(PullFault::Status(500)))?;
+    let _agent = mac.start()?;
+    is_refused(&mac, "late", json!({}), PULL, "nothing shows that this Pod may have it").await?;
+    is_refused(&mac, "late-never", never, NEVER, denied).await?;
+    let known = json!({"spec": {
+        "imagePullSecrets": [{"name": "registry"}], "containers": [{"imagePullPolicy": "Never"}],
+    }});
+    runs(&mac, "known", known).await?;
+    mac.namespace = theirs;
+    runs(&mac, "owner-again", with("registry")).await?;
+
+    let registry = mac.control.home().join(".sim");
+    for word in [first, second] {
+        let leaks = mac.leaks(word);
+        ensure!(
+            leaks.iter().all(|path| path.starts_with(&registry)),
+            "{word} is in {leaks:?}"
+        );
+    }
+    mac.until_empty().await?;
+    mac.stayed_within_its_rights()
 }

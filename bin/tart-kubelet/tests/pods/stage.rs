@@ -74,9 +74,12 @@ impl Mac {
             home.as_str(),
             disk.as_str(),
             "--max-pods=3",
-            "--metrics-bind-address=0",
             "--log-filter=info,russet_tart_kubelet=debug",
         ];
+        // A flag is given once.
+        if !more.iter().any(|flag| flag.starts_with("--metrics-bind-address")) {
+            flags.push("--metrics-bind-address=0");
+        }
         flags.extend(more);
         self.host.start_without_address(&flags)
     }
@@ -258,6 +261,15 @@ impl Mac {
         Ok(())
     }
 
+    /// No event has this reason.
+    pub(crate) async fn nobody_was_told(&self, reason: &str) -> Result<()> {
+        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
+        for event in events.list(&ListParams::default()).await?.items {
+            ensure!(event.reason.as_deref() != Some(reason), "{event:?}");
+        }
+        Ok(())
+    }
+
     /// Nothing of any Pod is left on the host, and no secret anywhere.
     pub(crate) async fn until_empty(&self) -> Result<()> {
         self.until_nothing_is_left().await?;
@@ -268,7 +280,8 @@ impl Mac {
 
     async fn until_nothing_is_left(&self) -> Result<()> {
         wait::until("an empty host", PATIENCE, || async {
-            let folders = std::fs::read_dir(self.host.path("state/pods")).map_or(0, Iterator::count);
+            let count = |folder: &str| std::fs::read_dir(self.host.path(folder)).map_or(0, Iterator::count);
+            let folders = count("state/pods") + count("state/trash");
             let seen = (self.vms(), self.stages(), folders, self.control.running()?);
             Ok(
                 if seen.0.is_empty() && seen.1.is_empty() && seen.2 == 0 && seen.3.is_empty() {

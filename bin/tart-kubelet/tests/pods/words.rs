@@ -1,10 +1,10 @@
 //! What is wrong is said in one sentence where its owner looks, and is over once its cause is.
 
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, phase};
+use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_e2e::wait::{self, Look};
 use russet_sim_tart::Image;
 use serde_json::json;
@@ -51,7 +51,7 @@ pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> 
         one_sentence(&message)?;
     }
     let bad = json!({"spec": {"containers": [{"image": "ghcr.io/acme/mac:not a tag"}]}});
-    mac.run("no-image", "true", bad).await?;
+    mac.run("no-image", &format!("{WAITS} 0"), bad).await?;
     let pod = mac
         .until("no-image", "a name that is no image's", |pod| {
             waits(pod).0 == "InvalidImageName"
@@ -59,6 +59,16 @@ pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> 
         .await?;
     one_sentence(&waits(&pod).1)?;
     ensure!(mac.vms().is_empty() && mac.control.running()?.is_empty());
+    // With a name that is one, the same Pod runs.
+    let good = json!({"spec": {"containers": [{"name": "main", "image": IMAGE}]}});
+    mac.pods()
+        .patch("no-image", &PatchParams::default(), &Patch::Strategic(good))
+        .await?;
+    let running = mac.until_running("no-image").await?;
+    ensure!(running.metadata.uid == pod.metadata.uid, "it is another Pod");
+    let statuses = running.status.and_then(|status| status.container_statuses);
+    let main = statuses.and_then(|all| all.into_iter().next()).context("a container")?;
+    ensure!(main.image == IMAGE && main.restart_count == 0, "{main:?}");
     // The Node is none the worse.
     mac.run("job", "exit 0", json!({})).await?;
     let (ended, _) = mac.until_ended("job").await?;

@@ -61,6 +61,16 @@ fn of_pod(spec: &PodSpec, bad: &mut Vec<String>) {
         "the resolver belongs to the VM's network",
     );
     refuse(
+        "dnsConfig",
+        spec.dns_config.is_some(),
+        "the resolver belongs to the VM's network",
+    );
+    refuse(
+        "setHostnameAsFQDN",
+        on(spec.set_hostname_as_fqdn),
+        "the name of a VM belongs to its image",
+    );
+    refuse(
         "resourceClaims",
         some(spec.resource_claims.as_ref()),
         "a VM cannot be given devices",

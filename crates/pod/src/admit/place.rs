@@ -12,6 +12,12 @@ pub(super) fn check(pod: &Pod, spec: &PodSpec, host: &Host, others: &[&Pod]) -> 
         return failed("NodeName", "node(s) didn't match the requested node name");
     }
     let wanted = host_ports(pod);
+    if let Some(port) = wanted.iter().find(|port| host.own_ports.contains(&port.port)) {
+        return failed(
+            "NodePorts",
+            &format!("the port {} is that of the node's agent", port.port),
+        );
+    }
     let taken: Vec<_> = others.iter().flat_map(|other| host_ports(other)).collect();
     if wanted.iter().any(|port| taken.iter().any(|other| port.clashes(other))) {
         return failed(

@@ -84,6 +84,8 @@ fn everything_a_vm_cannot_do_is_refused_with_its_reason() {
         (with(json!({"runtimeClassName": "kata"})), "spec.runtimeClassName"),
         (with(json!({"hostAliases": [{"ip": "1.2.3.4"}]})), "spec.hostAliases"),
         (with(json!({"dnsPolicy": "None"})), "spec.dnsPolicy"),
+        (with(json!({"dnsConfig": {"searches": ["x"]}})), "spec.dnsConfig"),
+        (with(json!({"setHostnameAsFQDN": true})), "spec.setHostnameAsFQDN"),
         (with(json!({"resourceClaims": [{"name": "x"}]})), "spec.resourceClaims"),
         (
             with(json!({"ephemeralContainers": [{"name": "x"}]})),
@@ -272,6 +274,21 @@ fn selectors_and_affinity_are_checked_again() {
     );
 }
 
+/// On macOS a listener at one address goes before one at all of them: a Pod with the port of the kubelet API would have been sent
+/// what the API server has to say to its node.
+#[test]
+fn the_ports_of_the_agent_are_nobody_elses() {
+    let host = Host {
+        own_ports: vec![10250],
+        ..host()
+    };
+    let ports = |number: i32| container(json!({"ports": [{"containerPort": 1, "hostPort": number}]}));
+    let refusal = admit(&ports(10250), &host, &[]).unwrap_err();
+    assert_eq!(refusal.reason, "NodePorts");
+    assert!(refusal.message.contains("10250"), "{refusal:?}");
+    assert_eq!(admit(&ports(10251), &host, &[]), Ok(()));
+}
+
 #[test]
 fn a_port_of_the_host_is_given_once() {
     let ports = |ip: &str| container(json!({"ports": [{"containerPort": 1, "hostPort": 9091, "hostIP": ip}]}));
@@ -375,15 +392,6 @@ fn a_node_under_pressure_takes_only_what_is_critical() {
         Ok(())
     );
     assert!(admit(&with(json!({})), &host, &[]).is_err());
-}
-
-#[test]
-fn a_node_that_goes_down_takes_nothing() {
-    let host = Host {
-        shutting_down: true,
-        ..host()
-    };
-    assert_eq!(admit(&with(json!({})), &host, &[]).unwrap_err().reason, "NodeShutdown");
 }
 
 #[test]

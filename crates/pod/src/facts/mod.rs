@@ -113,13 +113,6 @@ pub enum Why {
         /// More of what, in words.
         message: String,
     },
-    /// The node shuts down.
-    NodeShutdown,
-    /// A Pod that matters more takes its place.
-    Preempted {
-        /// For whom, in words.
-        message: String,
-    },
 }
 
 /// What is known of a container.
@@ -358,6 +351,23 @@ impl ContainerFacts {
         self.state = State::Exited(exit);
     }
 
+    /// Nothing of it is left, and nobody saw where it went: what ran has ended, and what was only being started never was. One that
+    /// ran must not be taken for one that did not: a job that may run once would run again.
+    pub fn vanished(&mut self, now: Timestamp) {
+        match self.state {
+            State::Running { .. } => self.exited(Exit::unseen(now)),
+            State::Starting { .. } => self.abandoned(),
+            State::Absent | State::Stuck(_) | State::Exited(_) => {}
+        }
+    }
+
+    /// Whoever ran its hook is gone, and nobody will hear how that ended. A hook runs at least once, so it is run again.
+    pub fn lost_hook(&mut self) {
+        if self.post_start == Hook::Running {
+            self.post_start = Hook::Waiting;
+        }
+    }
+
     /// Whether anything of it was ever begun.
     pub fn was_begun(&self) -> bool {
         self.last.is_some() || self.state != State::Absent
@@ -421,6 +431,42 @@ mod tests {
     #[test]
     fn an_end_that_nobody_saw_is_no_success() {
         assert_ne!(Exit::unseen(at(1)).code, 0);
+    }
+
+    #[test]
+    fn what_vanished_has_ended_if_it_ran_and_never_was_if_it_did_not() {
+        let mut facts = ContainerFacts::default();
+        facts.begun(at(1));
+        facts.vanished(at(2));
+        assert_eq!((&facts.state, facts.restarts), (&State::Absent, 0));
+        facts.begun(at(3));
+        facts.running("tart://x", at(4));
+        facts.vanished(at(5));
+        let ended = facts.clone();
+        let State::Exited(exit) = &ended.state else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(
+            (exit.reason.as_str(), exit.started, exit.id.as_str()),
+            (reasons::UNKNOWN, Some(at(4)), "tart://x")
+        );
+        facts.vanished(at(6));
+        assert_eq!(facts, ended, "it ended once");
+    }
+
+    #[test]
+    fn a_hook_that_nobody_hears_of_any_more_is_run_again_and_one_that_ended_is_not() {
+        let mut facts = ContainerFacts::default();
+        for (hook, then) in [
+            (Hook::Waiting, Hook::Waiting),
+            (Hook::Running, Hook::Waiting),
+            (Hook::Done, Hook::Done),
+            (Hook::Failed("no".to_owned()), Hook::Failed("no".to_owned())),
+        ] {
+            facts.post_start = hook;
+            facts.lost_hook();
+            assert_eq!(facts.post_start, then);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   prepare ─▶ init 1 ─▶ sidecar (up) ─▶ init 2 ─▶ main containers ─▶ all done ─▶ sidecars, last first ─▶ finish
 //!                        └───────────── restarted after a back-off, as the policies say ──┘
-//!   deletion, deadline, eviction, shutdown ─▶ main containers stop ─▶ sidecars, last first ─▶ finish
+//!   deletion, deadline, eviction ─▶ main containers stop ─▶ sidecars, last first ─▶ finish
 //! ```
 //!
 //! [`next`] is called after every change and at [`Plan::wake`]. An action is given again until the facts show that it was
@@ -24,7 +24,7 @@ mod tests;
 pub use plan::{Action, Plan, Room, Stop, StopWhy};
 
 use crate::backoff;
-use crate::facts::{ContainerFacts, Ending, Hook, PodFacts, State, Why};
+use crate::facts::{ContainerFacts, Ending, Hook, PodFacts, State, Unhealthy, Why};
 use crate::spec::{self, Kind};
 use crate::time::{after, left, seconds};
 use jiff::Timestamp;
@@ -88,9 +88,9 @@ pub fn next(pod: &Pod, facts: &PodFacts, room: Room, now: Timestamp) -> Plan {
     } else {
         decision.plan.actions.push(Action::Prepare);
     }
-    if ending.is_none()
-        && let Some(deadline) = active_deadline(pod, facts)
-    {
+    // One that has passed changes nothing any more: the Pod is done, and only its sidecars are still being stopped.
+    let deadline = active_deadline(pod, facts).filter(|deadline| *deadline > now);
+    if let Some(deadline) = deadline.filter(|_| ending.is_none()) {
         decision.wake(deadline);
     }
     let mut plan = decision.plan;
@@ -98,6 +98,20 @@ pub fn next(pod: &Pod, facts: &PodFacts, room: Room, now: Timestamp) -> Plan {
         plan.ending = ending;
     }
     plan
+}
+
+/// How long a container that an earlier agent told to end may still take. [`next`] does not give that stop again, since it was
+/// begun; whoever goes on with the VM has to see to it.
+pub fn left_to_stop(pod: &Pod, facts: &PodFacts, container: &str, now: Timestamp) -> Option<Duration> {
+    let known = facts.container(container);
+    let told = known.stopping?;
+    let granted = match (&facts.ending, &known.unhealthy) {
+        (Some(ending), _) => ending.grace,
+        (None, Some(Unhealthy { grace: Some(grace), .. })) => *grace,
+        _ => spec::grace(pod),
+    };
+    // Also when the clock went back: nobody gets more than was granted.
+    Some(left(now, told).min(granted.max(LEAST_GRACE)))
 }
 
 /// Why the Pod ends, if it does: what is known already, or what is seen now. A deletion only ever shortens.

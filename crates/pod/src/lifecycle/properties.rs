@@ -125,6 +125,8 @@ impl World {
         let plan = next(pod, facts, room, now);
         let again = next(pod, facts, room, now);
         assert_eq!(plan, again, "the same question has the same answer");
+        // Whoever waits for a moment that has passed asks again and again.
+        assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
         if let Some(ending) = plan.ending {
             facts.ending = Some(ending);
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::facts::{Exit, Unhealthy, reasons};
+use crate::facts::{Exit, reasons};
 use crate::probe;
 use crate::testing::{at, pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -271,6 +271,65 @@ fn a_pod_that_was_active_for_too_long_is_ended() {
     assert_eq!(
         (plan.ending.clone().unwrap().why, stopped(&plan)),
         (Why::DeadlineExceeded, vec!["a"])
+    );
+}
+
+/// A job of ten minutes that was done in time had a sidecar that took its grace to end. The deadline passed meanwhile, and each look
+/// said that the next one was due at that moment: the agent did nothing else until the sidecar was gone.
+#[test]
+fn a_deadline_that_has_passed_wakes_nobody_while_a_pod_that_is_done_stops_its_sidecar() {
+    let (mut pod, mut facts) = (with_sidecars("Never"), facts());
+    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(60);
+    running(&mut facts, "s");
+    running(&mut facts, "t");
+    exited(&mut facts, "a", 0);
+    let plan = next(&pod, &facts, ROOM, at(NOW + 59));
+    assert_eq!((stopped(&plan), plan.wake), (vec!["t"], Some(at(NOW + 60))));
+    facts.container_mut("t").told_to_stop(at(NOW + 89));
+    for passed in [60, 61, 80] {
+        let plan = next(&pod, &facts, ROOM, at(NOW + passed));
+        assert_eq!((plan.ending, plan.actions, plan.wake), (None, vec![], None));
+    }
+}
+
+/// An agent that was replaced while a container had its grace was followed by one that took the container for told, and told its
+/// VM nothing: the Pod was Terminating for ever.
+#[test]
+fn a_container_that_was_told_to_end_has_what_is_left_of_its_grace_with_the_next_agent() {
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 300), facts());
+    running(&mut facts, "a");
+    let left = |facts: &PodFacts, now| left_to_stop(&pod, facts, "a", at(now)).map(|left| left.as_secs());
+    assert_eq!(left(&facts, NOW), None, "nobody told it");
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    facts.ending = plan.ending.clone();
+    facts.container_mut("a").told_to_stop(stop.deadline);
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW + 10)).actions, [], "it was begun");
+    assert_eq!(left(&facts, NOW + 10), Some(290));
+    assert_eq!(left(&facts, NOW + 301), Some(0));
+    assert_eq!(left(&facts, NOW - 3600), Some(300), "the clock went back");
+}
+
+#[test]
+fn what_is_left_of_a_stop_is_never_more_than_was_granted_for_it() {
+    let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
+    running(&mut facts, "a");
+    let known = facts.container_mut("a");
+    known.told_to_stop(at(NOW + 3600));
+    let left = |facts: &PodFacts| left_to_stop(&pod, facts, "a", at(NOW)).map(|left| left.as_secs());
+    assert_eq!(left(&facts), Some(30), "what the Pod says");
+    facts.container_mut("a").unhealthy = Some(Unhealthy {
+        probe: probe::Kind::Liveness,
+        grace: Some(Duration::from_mins(10)),
+    });
+    assert_eq!(left(&facts), Some(600), "what its probe says");
+    facts.ending = Some(Ending::new(Why::Deleted, Duration::ZERO, at(NOW)));
+    assert_eq!(
+        left(&facts),
+        Some(LEAST_GRACE.as_secs()),
+        "as with the agent that told it"
     );
 }
 

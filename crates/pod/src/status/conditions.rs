@@ -48,12 +48,11 @@ pub(super) fn told(pod: &Pod, facts: &PodFacts, status: &PodStatus, phase: Phase
         containers_ready,
         Told::yes("PodScheduled"),
     ];
-    if let Some(ending) = facts.ending.as_ref().filter(|ending| {
-        matches!(
-            ending.why,
-            Why::Evicted { .. } | Why::NodeShutdown | Why::Preempted { .. }
-        )
-    }) {
+    if let Some(ending) = facts
+        .ending
+        .as_ref()
+        .filter(|ending| matches!(ending.why, Why::Evicted { .. }))
+    {
         told.push(Told {
             kind: "DisruptionTarget",
             holds: true,

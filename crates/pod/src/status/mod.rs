@@ -31,11 +31,6 @@ fn verdict(why: &Why) -> Option<(&'static str, String)> {
             "Pod was active on the node longer than the specified deadline".to_owned(),
         )),
         Why::Evicted { message } | Why::Exceeded { message } => Some(("Evicted", message.clone())),
-        Why::NodeShutdown => Some((
-            "Terminated",
-            "Pod was terminated in response to imminent node shutdown.".to_owned(),
-        )),
-        Why::Preempted { message } => Some(("Preempting", message.clone())),
     }
 }
 

@@ -428,8 +428,7 @@ fn every_end_from_outside_has_its_reason() {
     let (phase, word, message) = reason(Why::DeadlineExceeded);
     assert_eq!((phase.as_str(), word.as_str()), ("Failed", "DeadlineExceeded"));
     assert_eq!(message, "Pod was active on the node longer than the specified deadline");
-    assert_eq!(reason(Why::NodeShutdown).1, "Terminated");
-    assert_eq!(reason(Why::Preempted { message: "m".into() }).1, "Preempting");
+    assert_eq!(reason(Why::Evicted { message: "m".into() }).1, "Evicted");
     assert_eq!(
         reason(Why::Deleted),
         ("Failed".to_owned(), String::new(), String::new())

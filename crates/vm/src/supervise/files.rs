@@ -33,6 +33,9 @@ pub struct Finished {
     pub code: Option<i32>,
     /// The signal that killed it.
     pub signal: Option<i32>,
+    /// Its supervisor was told to end before, as everybody is when the host goes down: it may have ended well, but not by itself.
+    #[serde(default)]
+    pub told: bool,
     /// When.
     pub at: Timestamp,
 }

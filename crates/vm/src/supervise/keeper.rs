@@ -6,16 +6,18 @@ use crate::log;
 use crate::process::Process;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::Instant;
 
 /// Whoever only looks holds the lock for a moment, so it is tried more than once.
 const TRIES: u32 = 200;
@@ -24,6 +26,10 @@ const BETWEEN: Duration = Duration::from_millis(10);
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 /// How long the rest of what a process said may take to be written down.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a guest may take to shut down while its host does: half of the 20 s that macOS is said to give between SIGTERM and SIGKILL,
+/// so that a hard stop and a note of the end fit into the rest. A host in more of a hurry (the kernel's own code gives 3 s to what no
+/// job of launchd owns) kills us and the VM; then nobody saw the end, which is never taken for a success.
+const SHUT_DOWN: Duration = Duration::from_secs(10);
 const PIECE: usize = 64 * 1024;
 
 /// Runs one process to its end. The order comes by standard input.
@@ -63,6 +69,8 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
         // Nobody wants it any more.
         return Ok(ExitCode::FAILURE);
     }
+    // Before there is anything to keep: one that dies of a signal leaves a process whose end nobody sees.
+    let signals = Signals::listen()?;
     let (mut child, scribe) = match begin(order, &lock) {
         Ok((child, started, scribe)) => {
             answer(&Answer::Started(started));
@@ -73,19 +81,7 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let process = child.id().and_then(Process::look_up);
-    let status = loop {
-        tokio::select! {
-            status = child.wait() => break status?,
-            _ = hangup.recv() => {}
-            // The host goes down. `tart` does not know SIGTERM; an interrupt ends its VM in order.
-            _ = terminate.recv() => process.iter().for_each(|process| process.signal(rustix::process::Signal::INT)),
-            _ = interrupt.recv() => process.iter().for_each(|process| process.signal(rustix::process::Signal::INT)),
-        }
-    };
+    let (status, told) = wait(&mut child, signals).await?;
     if let Some(scribe) = scribe {
         // Its last words are in the log before its end is known; somebody else may hold the line, and is not waited for.
         let _ = tokio::time::timeout(LAST_WORDS, tokio::task::spawn_blocking(|| scribe.join())).await;
@@ -93,6 +89,7 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
     let finished = Finished {
         code: status.code(),
         signal: status.signal(),
+        told,
         at: Timestamp::now(),
     };
     // For as long as anybody may want to know. A folder that is gone means that nobody does.
@@ -104,6 +101,58 @@ async fn keep(order: &Order) -> io::Result<ExitCode> {
     }
     drop(lock);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a supervisor is told, and does not die of.
+struct Signals {
+    terminate: unix::Signal,
+    hangup: unix::Signal,
+    interrupt: unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+/// Waits for the end, and passes on that it is wanted: how it ended, and whether we were told to end before.
+///
+/// `tart run` does not know SIGTERM, of which it would just die. SIGUSR2 makes it ask the guest to shut down, SIGINT stops the VM hard.
+/// Any other process dies of either.
+async fn wait(child: &mut Child, mut signals: Signals) -> io::Result<(ExitStatus, bool)> {
+    let process = child.id().and_then(Process::look_up);
+    let send = |signal: Signal| process.iter().for_each(|process| process.signal(signal));
+    let (mut told, mut patience) = (false, None);
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok((status?, told)),
+            _ = signals.hangup.recv() => {}
+            // Once is enough; whoever says it again gets nothing faster.
+            _ = signals.terminate.recv(), if !told => {
+                told = true;
+                patience = Some(Instant::now() + SHUT_DOWN);
+                send(Signal::USR2);
+            }
+            () = until(patience) => {
+                patience = None;
+                send(Signal::INT);
+            }
+            _ = signals.interrupt.recv() => send(Signal::INT),
+        }
+    }
+}
+
+/// Waits for a moment that may never come.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {

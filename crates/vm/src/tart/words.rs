@@ -96,6 +96,8 @@ pub(super) fn how(finished: Option<Finished>, output: &str) -> How {
     }
     for line in output.lines().rev().map(str::trim) {
         match line.strip_prefix(END) {
+            // In order, and yet half done: a Pod whose host went down must not have succeeded.
+            Some("") if finished.told => return How::Stopped,
             Some("") => return How::ShutDown,
             Some(rest) => {
                 let why = rest.strip_prefix(" due to error: ").unwrap_or(rest);
@@ -139,6 +141,7 @@ mod tests {
         Finished {
             code,
             signal,
+            told: false,
             at: jiff::Timestamp::UNIX_EPOCH,
         }
     }
@@ -159,6 +162,40 @@ mod tests {
             how(Some(exit(None, Some(9))), "guest has stopped the virtual machine\n"),
             How::Killed(9)
         );
+    }
+
+    /// A guest that is asked to shut down prints the same as one that is done.
+    #[test]
+    fn a_guest_that_shut_down_because_its_host_did_was_not_done() {
+        let told = |code, signal| {
+            Some(Finished {
+                told: true,
+                ..exit(code, signal)
+            })
+        };
+        let zero = told(Some(0), None);
+        assert_eq!(how(zero, "guest has stopped the virtual machine\n"), How::Stopped);
+        assert_eq!(how(zero, "Stopping VM...\n"), How::Stopped);
+        let crash = "guest has stopped the virtual machine due to error: panic\n";
+        assert_eq!(how(zero, crash), How::Crashed("panic".into()));
+        assert_eq!(how(told(None, Some(9)), ""), How::Killed(9));
+    }
+
+    #[test]
+    fn a_full_disk_is_known_by_what_a_clone_and_what_a_pull_says() {
+        let clone = "Error: “disk.img” couldn’t be copied to “DA30BDDE-FD5B-4469-ADD8-9E5454BDFEC8” because there isn’t \
+                     enough space.\n";
+        let pull = "*** Terminating app due to uncaught exception 'NSFileHandleOperationException', reason: \
+                    '*** -[NSConcreteFileHandle writeData:]: No space left on device'\n";
+        assert!(is_no_space(clone) && is_no_space(pull));
+        for other in [
+            "",
+            "the specified VM \"x\" does not exist\n",
+            "Error: “disk.img” couldn’t be copied to “x” because you don’t have permission to access “tmp”.\n",
+            "new disk size of 40 GB should be larger than the current disk size of 50 GB\n",
+        ] {
+            assert!(!is_no_space(other), "{other}");
+        }
     }
 
     #[test]

@@ -8,16 +8,18 @@ use russet_sim_tart::PullFault;
 use russet_telemetry::Secret;
 use russet_vm::{
     Access, Credentials, Error, ExecRequest, GuestCommand, How, Launch, Owner, Power, Pull, Runtime as _, Share,
-    StartFailure, Step, TerminalSize, collect,
+    Source, StartFailure, Step, TerminalSize, collect,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub(crate) use supervisor::{AGENT, agent};
 use supervisor::{
-    a_start_that_was_dropped_does_not_come_late, a_supervisor_killed_at_any_moment_never_hides_a_process,
-    a_supervisor_that_is_told_to_end_stops_its_vm_in_order, a_vm_survives_the_violent_end_of_its_agent,
-    a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown, what_happened_before_a_reboot_is_not_made_up,
+    a_guest_that_does_not_shut_down_with_its_host_is_stopped_hard,
+    a_program_whose_supervisor_is_told_to_end_is_lost_at_once, a_start_that_was_dropped_does_not_come_late,
+    a_supervisor_killed_at_any_moment_never_hides_a_process, a_supervisor_that_is_told_to_end_stops_its_vm_in_order,
+    a_vm_survives_the_violent_end_of_its_agent, a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown,
+    what_happened_before_a_reboot_is_not_made_up,
 };
 
 pub(crate) struct Case {
@@ -48,10 +50,13 @@ cases![
     an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host,
     a_missing_tart_is_named,
     a_full_disk_has_a_name,
+    a_clone_without_room_has_a_name_and_fits_when_there_is_some,
     a_start_that_was_dropped_does_not_come_late,
     a_supervisor_killed_at_any_moment_never_hides_a_process,
     a_vm_survives_the_violent_end_of_its_agent,
     a_supervisor_that_is_told_to_end_stops_its_vm_in_order,
+    a_guest_that_does_not_shut_down_with_its_host_is_stopped_hard,
+    a_program_whose_supervisor_is_told_to_end_is_lost_at_once,
     a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
 ];
 
@@ -394,6 +399,22 @@ async fn a_full_disk_has_a_name(world: TartWorld) {
         .unwrap();
     let error = agent.pull(&image(), Pull::default()).await.unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
+}
+
+/// A clone shares its blocks, and yet needs a disk that is not full to the last byte.
+async fn a_clone_without_room_has_a_name_and_fits_when_there_is_some(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    let source = Source::Image(image().at(world.publish(&image(), "one")));
+    agent.pull(&image(), Pull::default()).await.unwrap();
+    // The image alone takes a little more than 25 GB.
+    let capacity = |gb| world.control.switch(|switches| switches.capacity_gb = Some(gb));
+    capacity(25).unwrap();
+    let error = agent.clone_vm(&source, &name).await.unwrap_err();
+    assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
+    assert_eq!(agent.power(&name).await.unwrap(), None, "nothing is left of it");
+    capacity(26).unwrap();
+    agent.clone_vm(&source, &name).await.unwrap();
+    assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
 }
 
 /// An agent that was cancelled killed its `tart delete` in the middle. What was left had no `config.json`: `tart` did not list it,

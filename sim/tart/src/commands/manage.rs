@@ -7,6 +7,7 @@ use crate::image::RemoteName;
 use crate::locks;
 use crate::print::complain;
 use crate::pull::{self, pause};
+use crate::space;
 use crate::store::Home;
 use crate::switches::Switches;
 use crate::vm::{Display, GB, MIB, VmDir, random_ecid, random_mac};
@@ -52,7 +53,14 @@ pub(super) fn clone(home: &Home, config: &Config, spec: &Spec, parsed: &Parsed) 
     };
     from.touch();
     let _global = locks::exclusive(&home.sim().join("home.lock"))?;
-    let fresh = VmDir(home.tmp().join(format!("clone-{}", std::process::id())));
+    let temporary = format!("clone-{}", std::process::id());
+    if space::is_full(home)? {
+        // Pruning comes after the copy and cannot help (tart #222).
+        return Err(Failure::Thrown(format!(
+            "“disk.img” couldn’t be copied to “{temporary}” because there isn’t enough space."
+        )));
+    }
+    let fresh = VmDir(home.tmp().join(temporary));
     let _ = std::fs::remove_dir_all(&fresh.0);
     from.copy_to(&fresh)?;
     let mut settings = fresh.config()?;
@@ -77,6 +85,11 @@ pub(super) fn set(home: &Home, spec: &Spec, parsed: &Parsed) -> Result<(), Failu
     let cpu = spec.number::<u32>(parsed, "--cpu")?;
     let memory = spec.number::<u64>(parsed, "--memory")?;
     let disk_size = spec.number::<u64>(parsed, "--disk-size")?;
+    if parsed.has("--disk") {
+        return Err(Failure::Emulator(
+            "`tart set --disk` is real, but this emulator leaves it out".to_owned(),
+        ));
+    }
     let dir = home.local(parsed.at(0))?;
     let mut config = dir.config()?;
     let too_little = |what: &str, least: String, asked: String| {

@@ -48,6 +48,60 @@ fn get_has_no_name_and_its_size_is_a_string() {
     assert_eq!((&value["CPU"], &value["Memory"]), (&4.into(), &8192.into()));
 }
 
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_list_to_be_read_has_columns_and_does_not_say_running() {
+    let host = Host::new();
+    host.clone("vm");
+    let text = host.good(&["list"]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(words(lines[0]), ["Source", "Name", "Disk", "Size", "Accessed", "State"]);
+    let row = words(lines[1]);
+    assert_eq!(row[..4], ["local", "vm", "50", "25"]);
+    assert_eq!(row[5..], ["minutes", "ago", "stopped"]);
+    assert_eq!(lines.len(), 4, "the VM, and its image twice: {text}");
+    let last = lines[0].find("State").unwrap();
+    assert!(lines[1..].iter().all(|line| line[last..] == *"stopped"), "{text}");
+    assert_eq!(host.good(&["list", "--format", "text"]).lines().next(), Some(lines[0]));
+}
+
+#[test]
+fn a_vm_to_be_read_is_one_row_below_its_titles() {
+    let host = Host::new();
+    host.clone("vm");
+    let text = host.good(&["get", "vm"]);
+    let lines: Vec<_> = text.lines().map(words).collect();
+    assert_eq!(
+        lines,
+        [
+            ["OS", "CPU", "Memory", "Disk", "DiskFormat", "Size", "Display", "State"],
+            ["darwin", "4", "8192", "50", "raw", "25.123", "1024x768", "stopped"],
+        ]
+    );
+}
+
+#[test]
+fn a_disk_that_grew_is_seen_everywhere_and_takes_no_more_room() {
+    let host = Host::new();
+    host.clone("vm");
+    host.good(&["set", "vm", "--disk-size", "60"]);
+    // The size it has is no smaller one.
+    host.good(&["set", "vm", "--disk-size", "60"]);
+    host.good(&["clone", "vm", "copy"]);
+    for name in ["vm", "copy"] {
+        let value: serde_json::Value = serde_json::from_str(&host.good(&["get", name, "--format", "json"])).unwrap();
+        assert_eq!((&value["Disk"], &value["Size"]), (&60.into(), &"25.123".into()));
+        let list = host.list();
+        let row = list.as_array().unwrap().iter().find(|row| row["Name"] == name).unwrap();
+        assert_eq!((&row["Disk"], &row["Size"]), (&60.into(), &25.into()));
+    }
+    let said = host.tart(&["set", "vm", "--disk", "/dev/null"]);
+    assert_eq!(said.code, Some(70), "left out, and said so: {said:?}");
+}
+
 #[test]
 fn a_clone_has_the_serial_of_its_source_and_another_mac_only_if_needed() {
     let host = Host::new();

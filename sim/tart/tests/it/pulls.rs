@@ -114,6 +114,25 @@ fn clones_share_their_blocks_and_pulls_make_room_by_deleting_the_oldest_image() 
     assert!(!left.contains("acme/two") && left.contains("acme/three"), "{left}");
 }
 
+/// Even where it may prune: the copy comes first.
+#[test]
+fn a_clone_on_a_full_disk_says_so_and_leaves_nothing() {
+    let host = Host::new();
+    host.good(&["pull", IMAGE]);
+    host.control.switch(|switches| switches.capacity_gb = Some(25)).unwrap();
+    let said = host.tart(&["clone", IMAGE, "vm"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.err.starts_with("Error: “disk.img” couldn’t be copied to “")
+            && said.err.ends_with("” because there isn’t enough space.\n"),
+        "{said:?}"
+    );
+    assert_eq!(std::fs::read_dir(host.control.home().join("tmp")).unwrap().count(), 0);
+    assert_eq!(host.good(&["list", "--source", "local", "--quiet"]), "");
+    host.control.switch(|switches| switches.capacity_gb = Some(26)).unwrap();
+    host.clone("vm");
+}
+
 #[test]
 fn a_private_registry_takes_credentials_from_the_environment_dockers_file_or_a_login() {
     let host = Host::new();

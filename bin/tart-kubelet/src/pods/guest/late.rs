@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::{ENTER, START, TUIST_ENV};
-use crate::pods::folder;
+use crate::file;
 
 /// An address that nobody has, the same for every agent: the uid of the Pod, which is as random as an address is long.
 pub(crate) fn stand_in(uid: &str) -> IpAddr {
@@ -24,7 +24,7 @@ pub(crate) fn fill_in(env: &Path, stand_in: IpAddr, address: Ipv4Addr) -> io::Re
         let path = env.join(name);
         let text = std::fs::read_to_string(&path)?;
         if text.contains(&from) {
-            folder::write(&path, text.replace(&from, &to).as_bytes())?;
+            file::write(&path, text.replace(&from, &to).as_bytes())?;
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ use russet_vm::retain::{self, Inventory, Needs};
 use russet_vm::{Error, GoldenKey, ImageRef, VmName};
 
 use super::Images;
+use super::access::Mark;
 use crate::host::disk::ENOUGH;
 use crate::ledger::Stage;
 
@@ -30,6 +31,7 @@ impl Images {
     /// Lets go what nobody has needed for a day, and shows what is there.
     pub(crate) async fn tidy(&self) {
         let _turn = self.cleaning.lock().await;
+        let mark = self.access.mark();
         let Some(inventory) = self.inventory().await else {
             return;
         };
@@ -41,7 +43,7 @@ impl Images {
         if !self.keep_unused {
             for key in retain::expired(&idle, KEEP, now) {
                 tracing::info!(image = ?self.memory.names(&key), "nobody has needed an image for a day; deleting it");
-                gone |= self.delete(&inventory, &key).await;
+                gone |= self.delete(&inventory, &key, mark).await;
             }
         }
         if gone {
@@ -64,6 +66,7 @@ impl Images {
             if enough && (gone || !refused) {
                 break;
             }
+            let mark = self.access.mark();
             let Some(inventory) = self.inventory().await else { break };
             let needs = self.needs(&inventory);
             let idle = retain::idle(&inventory, &needs, &self.memory.idle(), Timestamp::now());
@@ -71,7 +74,7 @@ impl Images {
                 break;
             };
             tracing::info!(image = ?self.memory.names(&key), "the disk is nearly full; deleting an image");
-            if !self.delete(&inventory, &key).await {
+            if !self.delete(&inventory, &key, mark).await {
                 break;
             }
             gone = true;
@@ -119,8 +122,9 @@ impl Images {
         });
     }
 
-    /// The two share their blocks, so both go. An image that a VM is just made of says so, and stays.
-    async fn delete(&self, inventory: &Inventory, key: &GoldenKey) -> bool {
+    /// The two share their blocks, so both go. An image that a VM is just made of says so, and stays. `mark` is older than the
+    /// inventory: whose an image is must not be forgotten if it came after that.
+    async fn delete(&self, inventory: &Inventory, key: &GoldenKey, mark: Mark) -> bool {
         let Some(base) = inventory.get(key) else { return false };
         let attempt = async {
             if let Some((image, _)) = &base.image {
@@ -133,6 +137,7 @@ impl Images {
         };
         match attempt.await {
             Ok(()) => {
+                self.access.forget(key, mark);
                 self.meters.dropped();
                 true
             }

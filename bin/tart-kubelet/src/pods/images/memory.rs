@@ -11,7 +11,7 @@ use russet_vm::retain::Idle;
 use russet_vm::{GoldenKey, ImageRef};
 use serde::{Deserialize, Serialize};
 
-use crate::pods::folder;
+use crate::file;
 
 const FILE: &str = "images.json";
 
@@ -64,7 +64,7 @@ impl Memory {
         }
         let written = serde_json::to_vec(&*notes)
             .map_err(std::io::Error::other)
-            .and_then(|bytes| folder::write(&self.path, &bytes));
+            .and_then(|bytes| file::write(&self.path, &bytes));
         if let Err(error) = written {
             tracing::warn!(%error, "what is known of images could not be written down");
         }

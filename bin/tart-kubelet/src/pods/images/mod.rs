@@ -1,6 +1,7 @@
 //! Images, fetched off the path of everything else: a pull of an hour holds up nobody but those who wait for it. And let go again
 //! ([`clean`]), as long as nobody needs them.
 
+mod access;
 mod clean;
 mod memory;
 
@@ -12,12 +13,18 @@ use jiff::Timestamp;
 use russet_vm::{Credentials, Error, Golden, GoldenKey, Goldens, ImageRef, Pull, PullPolicy, Runtime};
 use tokio::time::Instant;
 
+use self::access::Access;
+pub(crate) use self::access::Asker;
 use self::memory::Memory;
 use super::directory::Directory;
 use crate::host::{Board, Gauge};
 use crate::housekeeping::Keeping;
 use crate::ledger::Ledger;
 use crate::meters::Meters;
+
+/// Why a registry had to be asked although the image is here.
+const NOT_THEIRS: &str =
+    "the image is on the host, but nothing shows that this Pod may have it, so its registry has to say so";
 
 /// The images of the host. Cheap to copy.
 #[derive(Clone, Debug)]
@@ -26,6 +33,7 @@ pub(crate) struct Images {
     goldens: Goldens,
     meters: Arc<Meters>,
     memory: Memory,
+    access: Access,
     ledger: Ledger,
     directory: Directory,
     gauge: Gauge,
@@ -72,6 +80,7 @@ impl Images {
             runtime,
             meters,
             memory: Memory::open(state),
+            access: Access::open(state),
             ledger,
             directory,
             gauge: keeping.disk.clone(),
@@ -100,12 +109,13 @@ impl Images {
     }
 
     /// The base of an image. Those who ask for one at once share the pull, and it goes on when they have lost interest: the next
-    /// one who asks is glad of it. Where it does not fit, images that nobody needs go, and it is tried once more.
+    /// one who asks is glad of it. Where it does not fit, images that nobody needs go, and it is tried once more. An image that came
+    /// with a secret is given to those who may have it ([`access`]).
     pub(crate) async fn ensure(
         &self,
         image: ImageRef,
         policy: PullPolicy,
-        credentials: Vec<Credentials>,
+        asker: Asker,
         pool: String,
     ) -> Result<Golden, Error> {
         let images = self.clone();
@@ -116,7 +126,7 @@ impl Images {
                 image: image.clone(),
             };
             let begun = Instant::now();
-            let mut golden = attempt(&images.goldens, &image, policy, &credentials).await;
+            let mut golden = images.attempt(&image, policy, &asker).await;
             let again = match &golden {
                 Err(Error::NoSpace(_)) => images.make_room(true).await,
                 // It went while it was looked at.
@@ -124,7 +134,7 @@ impl Images {
                 _ => false,
             };
             if again {
-                golden = attempt(&images.goldens, &image, policy, &credentials).await;
+                golden = images.attempt(&image, policy, &asker).await;
             }
             if let Ok(golden) = &golden {
                 images.meters.pulled(begun.elapsed());
@@ -142,35 +152,36 @@ impl Images {
             Err(error) => Err(Error::Unsuitable(format!("the pull was called off: {error}"))),
         }
     }
-}
 
-/// With each set of credentials in turn, as kubelets do; the last refusal counts.
-async fn attempt(
-    goldens: &Goldens,
-    image: &ImageRef,
-    policy: PullPolicy,
-    credentials: &[Credentials],
-) -> Result<Golden, Error> {
-    let mut fitting: Vec<Option<&Credentials>> = credentials
-        .iter()
-        .filter(|credentials| credentials.host == image.host())
-        .map(Some)
-        .collect();
-    if fitting.is_empty() {
-        fitting.push(None);
-    }
-    let mut refused = Error::Unauthorized(image.to_string());
-    for credentials in fitting {
-        let pull = Pull {
-            credentials,
-            progress: None,
-        };
-        match goldens.ensure(image, policy, pull).await {
-            Err(error @ Error::Unauthorized(_)) => refused = error,
-            answer => return answer,
+    /// With each set of credentials in turn, as kubelets do; the last refusal counts.
+    async fn attempt(&self, image: &ImageRef, policy: PullPolicy, asker: &Asker) -> Result<Golden, Error> {
+        let mut fitting: Vec<Option<&Credentials>> = asker
+            .credentials()
+            .iter()
+            .filter(|credentials| credentials.host == image.host())
+            .map(Some)
+            .collect();
+        if fitting.is_empty() {
+            fitting.push(None);
         }
+        let mut refused = Error::Unauthorized(image.to_string());
+        for credentials in fitting {
+            let door = self.access.door(asker, credentials);
+            let pull = Pull {
+                credentials,
+                progress: None,
+            };
+            match self.goldens.ensure_for(image, policy, pull, &door).await {
+                Err(error @ Error::Unauthorized(_)) => refused = error,
+                Err(Error::Registry { image, why }) if door.was_shut() => {
+                    let why = format!("{why}; {NOT_THEIRS}");
+                    return Err(Error::Registry { image, why });
+                }
+                answer => return answer,
+            }
+        }
+        Err(refused)
     }
-    Err(refused)
 }
 
 /// When the registry is asked, with the defaults of Kubernetes.

@@ -27,6 +27,9 @@ pub(super) enum Trouble {
     Ledger(#[from] LedgerError),
     #[error("what the container is started with could not be written: {0}")]
     Files(#[from] std::io::Error),
+    /// A guest that was waited for long enough.
+    #[error("{0}")]
+    Silent(String),
 }
 
 /// What a step led to.
@@ -74,6 +77,8 @@ pub(super) struct Driver {
     pub(super) life: watch::Sender<Life>,
     pub(super) stop: watch::Receiver<Option<Instant>>,
     pub(super) place: Option<Place>,
+    /// When this agent began to start it.
+    pub(super) started: Option<Instant>,
 }
 
 impl Driver {
@@ -81,6 +86,8 @@ impl Driver {
         self.place = self.shop.places.keep(&self.vm);
         let mut pause = AGAIN;
         loop {
+            // What was said before a step is heard by it; what is said later is news to whoever waits below.
+            self.stop.mark_unchanged();
             let done = match self.step().await {
                 Ok(Next::Step) => Ok(false),
                 Ok(Next::Over) => return,
@@ -95,10 +102,10 @@ impl Driver {
                 Err(trouble) => {
                     tracing::warn!(vm = %self.vm, error = %trouble, "a step of a virtual machine failed; it is tried again");
                     self.held_up(in_full(&trouble));
-                    let mut stop = self.stop.clone();
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
-                        changed = stop.changed() => if changed.is_err() { return },
+                        // A sooner end is tried at once, and only once. Without anybody to say more, nobody is left to do it for.
+                        changed = self.stop.changed() => if changed.is_err() { return },
                     }
                     pause = (pause * 2).min(SLOWEST_AGAIN);
                 }
@@ -106,7 +113,7 @@ impl Driver {
         }
     }
 
-    fn held_up(&self, why: String) {
+    pub(super) fn held_up(&self, why: String) {
         self.life.send_if_modified(|life| {
             let waits = Life::Making(Some(why));
             let news = matches!(life, Life::Making(_)) && *life != waits;
@@ -141,7 +148,7 @@ impl Driver {
                 pause: Duration::ZERO,
             }),
             Some(Stage::Cloned) => self.boot().await,
-            Some(Stage::Running { process, at }) => self.live(&process, at).await,
+            Some(Stage::Running { process, .. }) => self.live(&process).await,
             Some(Stage::Stopped(ending)) => {
                 self.over(ending.clone(), false);
                 self.remove().await?;
@@ -233,6 +240,7 @@ impl Driver {
                 given_up: false,
             },
         )?;
+        let begun = Instant::now();
         let made = async {
             let mut cloned = self.shop.runtime.clone_vm(&source, &self.name).await;
             if matches!(cloned, Err(Error::NoSpace(_))) && self.shop.images.make_room(true).await {
@@ -243,6 +251,9 @@ impl Driver {
         };
         match made.await {
             Ok(()) => {
+                let tally = &self.plan.tally;
+                let took = tally.fetched + begun.elapsed();
+                self.shop.meters.worked(&tally.pool, tally.fresh, took);
                 self.advance(Stage::Cloned)?;
                 Ok(Next::Step)
             }
@@ -261,6 +272,12 @@ impl Driver {
         }
         if self.stopping() || !self.take_place().await? {
             return Ok(Next::unwanted());
+        }
+        self.started = Some(Instant::now());
+        if let Some(created) = self.plan.tally.first_start() {
+            // The API server has a clock of its own, which may be ahead.
+            let waited = Duration::try_from(Timestamp::now().duration_since(created)).unwrap_or_default();
+            self.shop.meters.provisioned(&self.plan.tally.pool, waited);
         }
         match self.shop.runtime.start(&self.name, &self.plan.launch).await {
             Ok(process) => {

@@ -24,16 +24,22 @@ const YOUNG: Duration = Duration::from_mins(1);
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 /// A guest that is asked to run something and does not answer within this is asked again.
 const ANSWER: Duration = Duration::from_secs(5);
+/// A guest that takes longer than this to come up has its owner told of that: four times what macOS takes.
+const WORRY: Duration = Duration::from_mins(1);
+/// A guest that takes longer than this will not come up: its VM is taken away, and makes room for others until it is tried again.
+const GIVE_UP: Duration = Duration::from_mins(10);
+/// How long one that did not come up waits before it is tried again.
+const AFTER_SILENCE: Duration = Duration::from_mins(1);
 /// How long the end of a VM may take to show after the line to its guest broke.
 const SETTLE: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// A VM that runs, until it does not, or what runs in it.
-    pub(super) async fn live(&mut self, process: &Process, at: Timestamp) -> Result<Next, Trouble> {
+    pub(super) async fn live(&mut self, process: &Process) -> Result<Next, Trouble> {
         tracing::debug!(vm = %self.vm, pid = process.pid, "watching a virtual machine");
         let mut halt = self.stop.clone();
         let up = async {
-            let address = self.come_up(at).await?;
+            let address = self.come_up().await?;
             self.watch(address).await
         };
         let ended = async {
@@ -61,6 +67,11 @@ impl Driver {
                 Ok(step) => self.ended(None, Some(step)),
                 // It ended meanwhile, and the next look sees how.
                 Err(Trouble::Vm(Error::NotRunning(_))) => Ok(Next::Step),
+                Err(Trouble::Silent(message)) => Ok(Next::Failed {
+                    reason: reasons::RUN,
+                    message,
+                    pause: AFTER_SILENCE,
+                }),
                 Err(trouble) => Err(trouble),
             },
             () = told(&mut halt) => {
@@ -86,7 +97,7 @@ impl Driver {
     }
 
     /// Waits for the guest, and starts the container's program in it. Does both only if that was not done.
-    async fn come_up(&self, at: Timestamp) -> Result<Option<Ipv4Addr>, Trouble> {
+    async fn come_up(&self) -> Result<Option<Ipv4Addr>, Trouble> {
         let runtime = &self.shop.runtime;
         let known = self.entry().and_then(|entry| entry.running);
         let begun = Instant::now();
@@ -125,7 +136,9 @@ impl Driver {
             if self.plan.source.is_some() {
                 self.shop.pace.took(begun.elapsed());
             }
-            self.shop.meters.booted(since.duration_since(at).unsigned_abs());
+            if let Some(started) = self.started {
+                self.shop.meters.booted(&self.plan.tally.pool, started.elapsed());
+            }
             self.shop
                 .ledger
                 .advance(&self.vm, |entry| entry.running = Some(since))?;
@@ -136,29 +149,52 @@ impl Driver {
 
     /// Waits until the guest has an address.
     async fn located(&self, begun: Instant) -> Result<Ipv4Addr, Trouble> {
+        let mut said = false;
         loop {
             if let Some(address) = self.shop.runtime.address(&self.name).await? {
                 return Ok(address);
             }
-            tokio::time::sleep(self.shop.pace.pause(begun.elapsed())).await;
+            self.not_up(begun, &mut said, "it has no address").await?;
         }
     }
 
     /// Waits until the guest runs programs. A program that nobody listens to would leave its complaint in the container's log.
     async fn answered(&self, begun: Instant) -> Result<(), Trouble> {
+        let mut said = false;
         loop {
             let request = ExecRequest {
                 words: vec!["true".to_owned()],
                 ..ExecRequest::default()
             };
             let asked = async { collect(self.shop.runtime.exec(&self.name, request).await?, b"", 1024).await };
-            match tokio::time::timeout(ANSWER, asked).await {
+            let why = match tokio::time::timeout(ANSWER, asked).await {
                 Ok(Ok(_)) => return Ok(()),
-                Ok(Err(Error::NoAgent { .. })) | Err(_) => {}
+                Ok(Err(Error::NoAgent { why, .. })) => why,
                 Ok(Err(error)) => return Err(error.into()),
-            }
-            tokio::time::sleep(self.shop.pace.pause(begun.elapsed())).await;
+                Err(_) => format!("it took longer than {ANSWER:?}"),
+            };
+            let why = format!("the guest agent does not answer: {why}");
+            self.not_up(begun, &mut said, &why).await?;
         }
+    }
+
+    /// Waits before a guest that is not up is asked again. Says once that it takes long, as what is said of a container is written
+    /// to the API server each time it changes; and gives up in the end, as it has a place that others wait for.
+    async fn not_up(&self, begun: Instant, said: &mut bool, why: &str) -> Result<(), Trouble> {
+        let so_far = begun.elapsed();
+        if so_far >= GIVE_UP {
+            let minutes = GIVE_UP.as_secs() / 60;
+            let message = format!("the guest did not come up within {minutes} minutes: {why}");
+            return Err(Trouble::Silent(message));
+        }
+        if so_far >= WORRY && !std::mem::replace(said, true) {
+            tracing::info!(vm = %self.vm, why, "a guest takes long to come up");
+            self.held_up(format!(
+                "the virtual machine runs, but its guest has not come up yet: {why}"
+            ));
+        }
+        tokio::time::sleep(self.shop.pace.pause(so_far)).await;
+        Ok(())
     }
 
     /// Waits for the end of the container's program; one without a program ends with its VM.

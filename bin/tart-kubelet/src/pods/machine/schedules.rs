@@ -15,8 +15,10 @@ mod world;
 
 use self::mortal::{Fault, Fuse};
 use self::world::World;
+use super::Life;
 use crate::ledger::Stage;
 use proptest::prelude::*;
+use russet_pod::facts::reasons;
 use russet_vm::synthetic::{Op, Reply, Script};
 use russet_vm::{Owner, PodVm, Runtime, Synthetic, VmName};
 use std::collections::BTreeMap;
@@ -228,6 +230,119 @@ fn a_start_that_comes_late_has_kept_its_place() {
 fn a_start_that_comes_late_and_is_written_nowhere_takes_a_place_all_the_same() {
     let ends = [Event::Damage(3), Event::Kill, Event::Start(5)];
     assert_eq!(late_start(&ends), Ok(()));
+}
+
+/// More deletions than anybody should try.
+const MANY: usize = 1000;
+
+/// A VM that runs, on a host where none can be deleted.
+async fn undeletable() -> World {
+    let mut world = World::new(1, |_| Arc::new(Slow)).await;
+    world.happen(Event::Start(1)).await;
+    world.pass(Duration::from_secs(5)).await;
+    for _ in 0..MANY {
+        world.happen(Event::Wrong(Fault::Delete)).await;
+    }
+    world
+}
+
+/// A VM that was told to end, and could not be deleted, was tried again without a pause, for as long as that was so: whoever waited
+/// for the next try also waited for a word to end sooner, and took the first one for news each time.
+#[test]
+fn a_vm_that_cannot_be_deleted_is_tried_again_ever_less_often() {
+    TIME.with(|time| {
+        time.block_on(async {
+            let mut world = undeletable().await;
+            world.happen(Event::Stop(1, 0)).await;
+            world.pass(Duration::from_mins(10)).await;
+            let tried = MANY - world.to_come(Fault::Delete);
+            // After 1, 2, 4, 8 and 16 seconds, and then every 30.
+            assert!((10..=30).contains(&tried), "{tried} times in ten minutes");
+            assert_eq!(world.end().await, Ok(()));
+        });
+    });
+}
+
+#[test]
+fn a_word_to_end_sooner_is_heard_at_once_and_once() {
+    TIME.with(|time| {
+        time.block_on(async {
+            let mut world = undeletable().await;
+            let tried = |world: &World| MANY - world.to_come(Fault::Delete);
+            world.happen(Event::Stop(1, 2000)).await;
+            world.pass(Duration::from_millis(500)).await;
+            assert_eq!(tried(&world), 1, "the guest shuts down at once");
+            world.happen(Event::Stop(1, 0)).await;
+            world.pass(Duration::from_millis(100)).await;
+            assert_eq!(tried(&world), 2);
+            world.pass(Duration::from_millis(1500)).await;
+            assert_eq!(tried(&world), 2, "it was no news any more");
+            world.pass(Duration::from_secs(1)).await;
+            assert_eq!(tried(&world), 3);
+            assert_eq!(world.end().await, Ok(()));
+        });
+    });
+}
+
+/// A host whose guests never come up.
+#[derive(Debug)]
+struct Deaf;
+
+impl Script for Deaf {
+    fn delay(&self, op: Op, _name: &str) -> Duration {
+        match op {
+            Op::Boot => Duration::from_hours(24),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn run(&self, _vm: &str, _words: &[String], _input: &[u8]) -> Reply {
+        Reply::default()
+    }
+}
+
+/// An image without a guest agent, or one that hangs while it boots, had one of the two places of its host for as long as its Pod
+/// was there, and nothing was said but `ContainerCreating`.
+#[test]
+fn a_guest_that_does_not_come_up_says_why_and_makes_room_in_the_end() {
+    TIME.with(|time| {
+        time.block_on(async {
+            let mut world = World::new(1, |_| Arc::new(Deaf)).await;
+            // One with a program of its own, and one that is told what to run.
+            let both = [(1, "it has no address"), (2, "the guest agent does not answer: ")];
+            for (pod, _) in both {
+                world.happen(Event::Start(pod)).await;
+            }
+            world.pass(Duration::from_secs(50)).await;
+            for (pod, _) in both {
+                assert_eq!(world.life(pod), Some(Life::Making(None)), "it may only be slow");
+            }
+            world.pass(Duration::from_secs(20)).await;
+            for (pod, why) in both {
+                let life = world.life(pod);
+                assert!(
+                    matches!(&life, Some(Life::Making(Some(said))) if said.contains(why)),
+                    "{life:?}"
+                );
+            }
+            world.pass(Duration::from_mins(8)).await;
+            for (pod, _) in both {
+                let life = world.life(pod);
+                assert!(matches!(&life, Some(Life::Making(Some(_)))), "{life:?}");
+            }
+            world.pass(Duration::from_mins(1)).await;
+            for (pod, why) in both {
+                let life = world.life(pod);
+                let Some(Life::Failed { reason, message, pause }) = &life else {
+                    panic!("{life:?}")
+                };
+                assert_eq!(*reason, reasons::RUN);
+                assert!(message.contains(why) && !pause.is_zero(), "{message} {pause:?}");
+                assert_eq!(world.stage(pod), None, "nothing of it is left");
+            }
+            assert_eq!(world.end().await, Ok(()));
+        });
+    });
 }
 
 fn run(seed: u64, events: &[(Event, u16)]) -> Result<(), String> {

@@ -1,11 +1,18 @@
 //! What a Pod's task begins with: what earlier agents left, and whether the Node takes the Pod on at all.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use russet_api::labels::RUNNER_POOL;
+use russet_pod::lifecycle;
 use russet_pod::status::Phase;
 use russet_vm::PodVm;
+use tokio::time::Instant;
 
 use super::{AGAIN, Wanted, Worker, start};
 use crate::ledger::Stage;
-use crate::pods::machine::{Machine, Plan};
+use crate::pods::machine::{Machine, Plan, Tally};
 
 impl Worker {
     /// Goes on with the VMs of earlier agents.
@@ -24,11 +31,20 @@ impl Worker {
                 ..Plan::adopted(&entry, command)
             };
             let machine = self.machine(vm, plan);
+            // Who told it to end is gone, and so is what would have seen to that.
+            let facts = &self.kept.record.facts;
+            if let Some(left) = lifecycle::left_to_stop(&self.pod, facts, &container, Timestamp::now()) {
+                machine.stop_by(Instant::now() + left);
+            }
             self.machines.insert(container, machine);
         }
         if self.is_over() && self.machines.is_empty() {
             self.kept.record.finished = true;
             self.silent = self.kept.is_new() || self.kept.record.refused;
+            // Whoever wrote its end may have had no time for this, or may not have been on this host at all.
+            if let Err(error) = self.host.folders.clear_secrets(&self.uid) {
+                tracing::warn!(uid = self.uid, %error, "what a Pod was given could not be removed");
+            }
         } else if self.kept.record.refused {
             // Nobody heard of it yet, so it is asked again.
             (self.kept.record.refused, self.kept.record.finished) = (false, false);
@@ -80,7 +96,12 @@ impl Worker {
 
     pub(super) fn machine(&self, vm: PodVm, plan: Plan) -> Machine {
         let room = self.host.folders.room(&vm);
-        Machine::start(self.host.shop.clone(), vm, room, plan)
+        let tally = Tally {
+            pool: self.pod.labels().get(RUNNER_POOL).cloned().unwrap_or_default(),
+            created: Arc::clone(&self.created),
+            ..plan.tally
+        };
+        Machine::start(self.host.shop.clone(), vm, room, Plan { tally, ..plan })
     }
 
     /// Whether the API server already knows of an end.

@@ -24,9 +24,13 @@ impl Worker {
         self.refresh = Instant::now() + REFRESH;
         let (host, pod, sources) = (self.host.clone(), Arc::clone(&self.pod), self.sources.clone());
         let facts = self.kept.record.facts.clone();
-        let task = self
-            .tasks
-            .spawn(async move { Happened::Prepared(objects::prepare(&host, &pod, &facts, &sources).await) });
+        let task = self.tasks.spawn(async move {
+            Happened::Prepared(if facts.prepared {
+                objects::refresh(&host, &pod, &facts, &sources).await
+            } else {
+                objects::prepare(&host, &pod, &facts, &sources).await
+            })
+        });
         self.preparing = Some(task);
     }
 
@@ -81,6 +85,10 @@ impl Worker {
         let Some(machine) = self.machines.get(&container) else {
             return;
         };
+        // Where the VM of an earlier agent is has to be found out anew; the hook is asked for again when it is.
+        if !matches!(machine.now(), Life::Running { .. }) {
+            return;
+        }
         self.kept.record.facts.container_mut(&container).post_start = Hook::Running;
         let within = self.within(machine);
         let (pod, attempt) = (Arc::clone(&self.pod), machine.vm.attempt());

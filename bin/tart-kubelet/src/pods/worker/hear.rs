@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use russet_pod::facts::Hook;
+use tokio::task::AbortHandle;
 
 use super::start::{Ready, Refused};
 use super::{AGAIN, Happened, Worker};
@@ -27,6 +28,7 @@ impl Worker {
                             why = refused.message,
                             "the volumes of a Pod were not refreshed"
                         );
+                        self.tell_once("FailedMount", &refused.message);
                     }
                     Err(refused) => {
                         self.tell_once("FailedMount", &refused.message);
@@ -38,20 +40,17 @@ impl Worker {
                     }
                 }
             }
-            Happened::Ready(container, ready) => {
-                self.starting.remove(&container);
-                match *ready {
-                    Ok(Ready { vm, plan }) => {
-                        let facts = self.kept.record.facts.container_mut(&container);
-                        facts.image_id = Some(plan.image.clone());
-                        facts.before = None;
-                        self.tell_once("Created", &format!("Created container: {container}"));
-                        let machine = self.machine(vm, plan);
-                        self.machines.insert(container, machine);
+            Happened::Ready(container, ready) => match *ready {
+                Ok(ready) => self.ready(container, ready),
+                Err(refused) => {
+                    // It does not say of which start it speaks; but one that still goes on did not say it.
+                    let ended = self.starting.get(&container).is_some_and(AbortHandle::is_finished);
+                    if ended && self.kept.record.starts(&container) {
+                        self.starting.remove(&container);
+                        self.refuse(&container, &refused);
                     }
-                    Err(refused) => self.refuse(&container, &refused),
                 }
-            }
+            },
             Happened::Greeted(container, attempt, done) => {
                 if self.is_present(&container, attempt) {
                     let facts = self.kept.record.facts.container_mut(&container);
@@ -79,6 +78,33 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// A container that can be given its VM gets it, if anybody still waits for that.
+    fn ready(&mut self, container: String, Ready { vm, plan }: Ready) {
+        let record = &self.kept.record;
+        let awaited = record.awaits(&vm);
+        let present = record.attempts.get(&container) == Some(&vm.attempt());
+        if present {
+            self.starting.remove(&container);
+        }
+        if !awaited {
+            tracing::debug!(%vm, "a start that was called off has come to its end");
+            if let Err(error) = self.host.folders.room(&vm).clear_secrets() {
+                tracing::warn!(%vm, %error, "what a container was to be started with could not be removed");
+            }
+            // Nobody told it to stop yet, since others of its Pod have to end first; but nothing is left to be told.
+            if present && self.kept.record.starts(&container) {
+                self.kept.record.facts.container_mut(&container).abandoned();
+            }
+            return;
+        }
+        let facts = self.kept.record.facts.container_mut(&container);
+        facts.image_id = Some(plan.image.clone());
+        facts.before = None;
+        self.tell_once("Created", &format!("Created container: {container}"));
+        let machine = self.machine(vm, plan);
+        self.machines.insert(container, machine);
     }
 
     fn is_present(&self, container: &str, attempt: u32) -> bool {

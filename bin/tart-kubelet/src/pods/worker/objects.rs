@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use kube::ResourceExt as _;
 use russet_pod::env::Environment;
 use russet_pod::facts::{PodFacts, reasons};
@@ -17,8 +17,9 @@ use russet_vm::{Access, Credentials, Share};
 use tokio::time::Instant;
 
 use super::start::{self, Refused};
+use crate::file;
 use crate::pods::Host;
-use crate::pods::folder::Room;
+use crate::pods::folder::{self, Room};
 use crate::pods::guest::{self, Link};
 use crate::pods::server::ServerError;
 use crate::pods::watched;
@@ -53,7 +54,9 @@ async fn read(host: &Host, pod: &Pod, sources: &Sources) -> Result<Objects, Refu
                 .secrets
                 .extend(found.map(|found| (name, Arc::unwrap_or_clone(found))));
         }
-        objects.trust_bundles = sources.held.trust_bundles().await?;
+        if wanted.trust_bundles {
+            objects.trust_bundles = sources.held.trust_bundles().await?;
+        }
         Ok(objects)
     };
     let tokens = tokens(host, pod, wanted.tokens.into_iter().collect(), &sources.tokens);
@@ -183,12 +186,54 @@ pub(super) async fn logins(host: &Host, pod: &Pod, sources: &Sources) -> Vec<Cre
     found
 }
 
-/// Puts the volumes of a Pod in place, or brings them up to what the API server says now.
+fn volumes_of(pod: &Pod) -> &[Volume] {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default()
+}
+
+/// Puts the volumes of a Pod in place. All that they are filled from is asked for at once: a Pod waits for it.
 pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, sources: &Sources) -> Result<(), Refused> {
     let mut objects = read(host, pod, sources).await?;
-    if !facts.prepared {
-        read_claims(host, pod, &mut objects).await?;
+    read_claims(host, pod, &mut objects).await?;
+    for volume in volumes_of(pod) {
+        put(host, pod, facts, volume, &objects)?;
     }
+    Ok(())
+}
+
+/// Brings the volumes of a Pod up to what the API server says now, each by itself: what one is filled from may be gone, and the
+/// token in another is due all the same. The first failure is told.
+pub(super) async fn refresh(host: &Host, pod: &Pod, facts: &PodFacts, sources: &Sources) -> Result<(), Refused> {
+    let mut first = Ok(());
+    for volume in volumes_of(pod).iter().filter(|volume| !is_of_host(volume)) {
+        let refreshed = match read(host, &alone(pod, volume), sources).await {
+            Ok(objects) => {
+                renew(host, pod, &objects.tokens);
+                put(host, pod, facts, volume, &objects)
+            }
+            Err(refused) => Err(refused),
+        };
+        first = first.and(refreshed);
+    }
+    first
+}
+
+/// A Pod as if it had one volume, and nothing else that refers to anything.
+fn alone(pod: &Pod, volume: &Volume) -> Pod {
+    let account = pod.spec.as_ref().map(|spec| spec::service_account(spec).to_owned());
+    Pod {
+        metadata: pod.metadata.clone(),
+        spec: Some(PodSpec {
+            service_account_name: account,
+            volumes: Some(vec![volume.clone()]),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Puts a volume in place.
+fn put(host: &Host, pod: &Pod, facts: &PodFacts, volume: &Volume, objects: &Objects) -> Result<(), Refused> {
     let allocatable = host.allocatable();
     let context = Context {
         pod,
@@ -196,30 +241,42 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, sources: &
         pod_ips: &facts.pod_ips,
         allocatable: &allocatable,
     };
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
-    for volume in volumes.unwrap_or_default() {
-        if facts.prepared && is_of_host(volume) {
-            continue;
+    let failed = |why: &dyn std::fmt::Display| {
+        let message = format!("MountVolume.SetUp failed for volume \"{}\": {why}", volume.name);
+        Refused::new(reasons::CREATING, &message)
+    };
+    let rendered = volumes::render(&context, volume, objects).map_err(|error| failed(&error))?;
+    let path = path(host, pod, &volume.name);
+    let made = match rendered {
+        Rendered::Files(tree) => {
+            Folder::open(path).and_then(|folder| folder.write(&tree, Timestamp::now()).map(|_| ()))
         }
-        let failed = |why: &dyn std::fmt::Display| {
-            let message = format!("MountVolume.SetUp failed for volume \"{}\": {why}", volume.name);
-            Refused::new(reasons::CREATING, &message)
+        Rendered::Empty { .. } => volumes::make_empty_dir(&path),
+        Rendered::Host(folder) => {
+            folder.open(&host.kept()).map_err(|error| failed(&error))?;
+            Ok(())
+        }
+    };
+    made.map_err(|error| failed(&error))
+}
+
+/// Brings the tokens for dispatch up to date that containers read beside their environment.
+fn renew(host: &Host, pod: &Pod, tokens: &BTreeMap<TokenKey, Token>) {
+    for (vm, _) in host.shop.ledger.of_pod(&pod.uid().unwrap_or_default()) {
+        let token = spec::container(pod, vm.container())
+            .and_then(|(_, container)| start::dispatch_token(pod, container, tokens));
+        let path = host.folders.room(&vm).env().join(guest::SA_TOKEN);
+        // Where there is none, its container has ended or has not begun.
+        let (Some(token), Ok(old)) = (token, std::fs::read(&path)) else {
+            continue;
         };
-        let rendered = volumes::render(&context, volume, &objects).map_err(|error| failed(&error))?;
-        let path = path(host, pod, &volume.name);
-        let made = match rendered {
-            Rendered::Files(tree) => {
-                Folder::open(path).and_then(|folder| folder.write(&tree, Timestamp::now()).map(|_| ()))
-            }
-            Rendered::Empty { .. } => volumes::make_empty_dir(&path),
-            Rendered::Host(folder) => {
-                folder.open(&host.kept()).map_err(|error| failed(&error))?;
-                Ok(())
-            }
-        };
-        made.map_err(|error| failed(&error))?;
+        let fresh = token.value.expose().as_bytes();
+        if old != fresh
+            && let Err(error) = file::write(&path, fresh)
+        {
+            tracing::warn!(%vm, %error, "the token of a container was not renewed");
+        }
     }
-    Ok(())
 }
 
 fn path(host: &Host, pod: &Pod, volume: &str) -> PathBuf {
@@ -228,8 +285,7 @@ fn path(host: &Host, pod: &Pod, volume: &str) -> PathBuf {
 
 /// Where a volume is on the host, and whether nobody may write there.
 fn whereabouts(host: &Host, context: &Context<'_>, name: &str, objects: &Objects) -> Result<(PathBuf, bool), String> {
-    let volumes = context.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
-    let volume = volumes.unwrap_or_default().iter().find(|volume| volume.name == name);
+    let volume = volumes_of(context.pod).iter().find(|volume| volume.name == name);
     let ours = || Ok((path(host, context.pod, name), false));
     match volume {
         Some(volume) if is_of_host(volume) => {
@@ -313,7 +369,7 @@ fn duplicate(from: &Path, to: &Path) -> std::io::Result<()> {
     if !from.is_dir() {
         return std::fs::copy(from, to).map(|_| ());
     }
-    crate::pods::folder::make(to)?;
+    folder::make(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         duplicate(&entry.path(), &to.join(entry.file_name()))?;

@@ -9,7 +9,7 @@ use russet_pod::spec;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::Worker;
+use super::{Worker, scrape};
 use crate::forward::dial::dial;
 use crate::pods::machine::Life;
 use crate::pods::server::Server;
@@ -44,6 +44,8 @@ impl Worker {
         let Some(node) = (self.host.options.address)() else {
             return;
         };
+        // Metrics are read through a port of their own rules. A hostPort with that number keeps other Pods away, and opens nothing.
+        let metrics = scrape::port(pod).map(|port| SocketAddr::new(node, port));
         for (name, machine) in machines {
             let Life::Running {
                 address: Some(guest), ..
@@ -61,7 +63,16 @@ impl Worker {
                 .unwrap_or_default()
                 .iter()
                 .filter_map(|port| route(port, node, guest))
+                .filter(|route| Some(route.outside) != metrics)
             {
+                if self.host.options.tailnet_only && !stays_inside(route, node) {
+                    let why = format!(
+                        "the port {} is not opened: this node is on a tailnet, and nothing of it is reached elsewhere; leave hostIP out",
+                        route.outside
+                    );
+                    self.host.server.tell(pod, "Warning", "HostIPRefused", &why);
+                    continue;
+                }
                 tasks.spawn(lead(route, self.host.server.clone(), Arc::clone(pod)));
             }
             let opened = Opened {
@@ -81,6 +92,12 @@ fn route(port: &ContainerPort, node: IpAddr, guest: Ipv4Addr) -> Option<Route> {
         outside: SocketAddr::new(address, number(port.host_port?)?),
         guest: SocketAddr::new(guest.into(), number(port.container_port)?),
     })
+}
+
+/// Whether nobody but the host itself and the network of its Node reaches a port. A Pod that names the public address of a Mac
+/// would open what the tailnet is there to close.
+fn stays_inside(route: Route, node: IpAddr) -> bool {
+    route.outside.ip() == node || route.outside.ip().is_loopback()
 }
 
 /// Listens, for as long as that takes to begin.
@@ -154,5 +171,8 @@ mod tests {
         assert_eq!(with(Some("0.0.0.0"), Some(8080)), led("10.0.0.1:8080"));
         assert_eq!(with(Some("10.0.0.2"), Some(8080)), led("10.0.0.2:8080"));
         assert_eq!([with(None, None), with(None, Some(0))], [None, None]);
+        let inside = |host_ip| stays_inside(with(host_ip, Some(8080)).unwrap(), node);
+        assert!(inside(None) && inside(Some("127.0.0.1")));
+        assert!(!inside(Some("203.0.113.7")));
     }
 }

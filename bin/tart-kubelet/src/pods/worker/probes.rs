@@ -57,9 +57,10 @@ impl Worker {
                 rounds.probes.end();
             }
             rounds.probes.report(facts);
-            let address = match machine.now() {
-                Life::Running { address, .. } => address,
-                _ => None,
+            // Where the VM of an earlier agent is has to be found out anew. A container that was asked before that had no address,
+            // and with a probe of one failure it was ended for the restart of its agent.
+            let Life::Running { address, .. } = machine.now() else {
+                continue;
             };
             let Rounds { probes, asking, .. } = rounds;
             for due in probes.dues(now) {

@@ -1,24 +1,27 @@
 //! From a container of a Pod to everything its VM is made from.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt as _;
-use russet_api::labels;
+use russet_api::{audiences, labels};
 use russet_pod::facts::{PodFacts, reasons};
 use russet_pod::quantity::Amount;
-use russet_pod::{Context, env, spec};
+use russet_pod::{Context, Token, TokenKey, env, mounted_tokens, spec};
 use russet_telemetry::Secret;
 use russet_vm::{Access, Credentials, Error, Hardware, ImageRef, Launch, PodVm, PullPolicy, Screen, Share, Source};
+use tokio::time::Instant;
 
 use super::objects::{self, Sources};
+use crate::file;
 use crate::pods::Host;
-use crate::pods::folder::{self, Room};
+use crate::pods::folder::Room;
 use crate::pods::guest::{self, Program};
 use crate::pods::images;
-use crate::pods::machine::Plan;
+use crate::pods::machine::{Plan, Tally};
 
 const MIB: i64 = 1024 * 1024;
 
@@ -104,7 +107,9 @@ pub(super) async fn ready(
         env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, &error))?;
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
     let logins = objects::logins(host, pod, sources).await;
+    let begun = Instant::now();
     let golden = pull(host, pod, image, policy, logins).await?;
+    let fetched = begun.elapsed();
     let room = host.folders.room(&vm);
     let unmade = |error| {
         Refused::new(
@@ -129,6 +134,9 @@ pub(super) async fn ready(
         terminal: container.tty == Some(true),
     };
     dress(&room, &program).map_err(unmade)?;
+    if let Some(token) = dispatch_token(pod, container, &read.tokens) {
+        file::write(&room.env().join(guest::SA_TOKEN), token.value.expose().as_bytes()).map_err(unmade)?;
+    }
     shares.extend([
         share(guest::ENV, &room.env(), Access::ReadOnly),
         share(guest::STATUS, &room.status(), Access::ReadWrite),
@@ -145,6 +153,11 @@ pub(super) async fn ready(
         command: !program.words.is_empty(),
         late,
         message_policy: container.termination_message_policy.clone(),
+        tally: Tally {
+            fetched,
+            fresh: golden.fresh,
+            ..Tally::default()
+        },
     };
     Ok(Ready { vm, plan })
 }
@@ -158,9 +171,21 @@ pub(super) fn share(name: &str, path: &Path, access: Access) -> Share {
 }
 
 fn dress(room: &Room, program: &Program) -> std::io::Result<()> {
-    folder::write(&room.env().join(guest::TUIST_ENV), program.tuist_env().as_bytes())?;
-    folder::write(&room.env().join(guest::ENTER), program.entrance().as_bytes())?;
-    folder::write(&room.env().join(guest::START), program.script().as_bytes())
+    file::write(&room.env().join(guest::TUIST_ENV), program.tuist_env().as_bytes())?;
+    file::write(&room.env().join(guest::ENTER), program.entrance().as_bytes())?;
+    file::write(&room.env().join(guest::START), program.script().as_bytes())
+}
+
+/// The token for dispatch, for a container that may have one. Images that bring their own program know no mounts, and read it
+/// beside their environment.
+pub(super) fn dispatch_token<'t>(
+    pod: &Pod,
+    container: &Container,
+    tokens: &'t BTreeMap<TokenKey, Token>,
+) -> Option<&'t Token> {
+    let mounted = mounted_tokens(pod, container);
+    let key = mounted.iter().find(|key| key.audience == audiences::RUNNERS_DISPATCH)?;
+    tokens.get(key)
 }
 
 async fn pull(
@@ -175,8 +200,12 @@ async fn pull(
         pulls: true,
         ..Refused::new(reason, &message)
     };
-    let pool = pod.labels().get(labels::RUNNER_POOL).map_or("unknown", String::as_str);
-    match host.images().ensure(image, policy, logins, pool.to_owned()).await {
+    let pool = pod.labels().get(labels::RUNNER_POOL).cloned().unwrap_or_default();
+    match host
+        .images()
+        .ensure(image, policy, images::Asker::Pod(logins), pool)
+        .await
+    {
         Ok(golden) => {
             let message = format!("Container image \"{shown}\" is present on the host");
             host.server.tell(pod, "Normal", "Pulled", &message);
@@ -185,6 +214,14 @@ async fn pull(
         Err(Error::Missing(_)) if policy == PullPolicy::Never => Err(pulls(
             reasons::NEVER_PULL,
             format!("Container image \"{shown}\" is not present with pull policy of Never"),
+        )),
+        // It is here and not theirs. A kubelet says the same, without the reason.
+        Err(Error::Unauthorized(_)) if policy == PullPolicy::Never => Err(pulls(
+            reasons::NEVER_PULL,
+            format!(
+                "Container image \"{shown}\" is not present with pull policy of Never: this Pod has no pull secret that is known \
+                 to open it"
+            ),
         )),
         Err(error) => Err(pulls(
             reasons::ERR_PULL,
@@ -220,7 +257,7 @@ fn hardware(container: &Container) -> Hardware {
 pub(super) fn logins(secret: &k8s_openapi::api::core::v1::Secret) -> Vec<Credentials> {
     #[derive(serde::Deserialize)]
     struct File {
-        auths: std::collections::BTreeMap<String, Auth>,
+        auths: BTreeMap<String, Auth>,
     }
     #[derive(serde::Deserialize)]
     struct Auth {

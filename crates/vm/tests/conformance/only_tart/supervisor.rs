@@ -1,7 +1,7 @@
 //! Accidents of the process that keeps a VM, and of the agent that started it.
 
 use crate::world::{TartWorld, World as _, answers, cloned, running, until, vm, words};
-use russet_vm::{GuestCommand, How, Launch, Power, Process, Runtime as _, Step, collect};
+use russet_vm::{GuestCommand, How, Launch, Power, Process, Runtime as _, Step, VmName, collect};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -131,10 +131,10 @@ pub(super) async fn a_vm_survives_the_violent_end_of_its_agent(world: TartWorld)
     assert_eq!(second.ended(&name).await.unwrap().how, How::ShutDown);
 }
 
-/// When the host goes down, everybody gets SIGTERM; `tart` would just die of it.
-pub(super) async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world: TartWorld) {
-    let (agent, name) = (world.tart(), vm("a"));
-    let process = running(&world, &name).await;
+/// Tells the supervisor of a VM that its host goes down, and gives how the VM ended and the last that `tart run` said.
+async fn told_to_end(world: &TartWorld, name: &VmName) -> (How, String) {
+    let agent = world.tart();
+    let process = running(world, name).await;
     let keeper = Pid::from_raw(i32::try_from(supervisor(&process)).unwrap()).unwrap();
     assert_eq!(
         rustix::process::getsid(Some(keeper)).unwrap(),
@@ -142,7 +142,55 @@ pub(super) async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world
         "a session of its own"
     );
     kill_process(keeper, Signal::TERM).unwrap();
-    assert_eq!(agent.ended(&name).await.unwrap().how, How::Stopped);
+    let exit = agent.ended(name).await.unwrap();
+    assert!(exit.finished.is_some(), "somebody saw it");
+    let log = std::fs::read_to_string(agent.log(name)).unwrap();
+    (exit.how, log.lines().last().unwrap_or_default().to_owned())
+}
+
+/// When the host goes down, everybody gets SIGTERM, and `tart` does not know it. The guest has time to shut down; but a Pod that was half
+/// done must not count as one that succeeded, which is what a guest that shuts down by itself means.
+pub(super) async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world: TartWorld) {
+    let (how, said) = told_to_end(&world, &vm("a")).await;
+    assert_eq!(
+        (how, said.as_str()),
+        (How::Stopped, "guest has stopped the virtual machine")
+    );
+}
+
+pub(super) async fn a_guest_that_does_not_shut_down_with_its_host_is_stopped_hard(world: TartWorld) {
+    world.control.switch(|switches| switches.deaf_guest = true).unwrap();
+    let (how, said) = told_to_end(&world, &vm("a")).await;
+    assert_eq!((how, said.as_str()), (How::Stopped, "Stopping VM..."));
+}
+
+/// Programs in guests have supervisors, too, and those know nothing of VMs.
+pub(super) async fn a_program_whose_supervisor_is_told_to_end_is_lost_at_once(world: TartWorld) {
+    use russet_vm::supervise::{Seen, look};
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    let command = GuestCommand {
+        words: words(&["sleep", "100000"]).words,
+        log: world.scratch("log"),
+        rotation: None,
+    };
+    agent.spawn(&name, "main", &command).await.unwrap();
+    let folder = world.options.state.join(name.to_string()).join("steps/main");
+    let Seen::Running(Some(started)) = look(&folder).unwrap() else {
+        panic!("it does not run")
+    };
+    let keeper = Pid::from_raw(i32::try_from(supervisor(&started.process)).unwrap()).unwrap();
+    kill_process(keeper, Signal::TERM).unwrap();
+    until("the program is lost", async || {
+        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
+    })
+    .await;
+    let Seen::Ended(_, Some(finished)) = look(&folder).unwrap() else {
+        panic!("nobody saw it end")
+    };
+    // Of the first word: the time is for guests.
+    assert_eq!((finished.signal, finished.told), (Some(Signal::USR2.as_raw()), true));
+    answers(&agent, &name).await;
 }
 
 /// A supervisor that still waits for its order.

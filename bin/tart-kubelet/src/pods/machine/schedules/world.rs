@@ -9,7 +9,7 @@ use crate::places::Places;
 use crate::pods::directory::Directory;
 use crate::pods::folder::Folders;
 use crate::pods::images::Images;
-use crate::pods::machine::{Life, Machine, Plan, Shop};
+use crate::pods::machine::{Life, Machine, Plan, Shop, Tally};
 use crate::pods::recover;
 use russet_telemetry::Metrics;
 use russet_vm::synthetic::{Host, Script, Settings};
@@ -190,6 +190,17 @@ impl World {
         Some(self.disk.entries.lock().unwrap().get(&vm)?.stage.clone())
     }
 
+    /// How far the VM of a Pod is, as its agent sees it.
+    pub(super) fn life(&self, pod: u8) -> Option<Life> {
+        Some(self.agent.machines.get(&pod)?.now())
+    }
+
+    /// How often something is still to go wrong.
+    pub(super) fn to_come(&self, fault: Fault) -> usize {
+        let faults = self.faults.lock().unwrap();
+        faults.iter().filter(|next| **next == fault).count()
+    }
+
     fn present(&self, pod: u8) -> Option<VmName> {
         Some(VmName::from(name(pod, *self.attempts.get(&pod)?)))
     }
@@ -209,6 +220,7 @@ impl World {
             command: has_command(pod),
             late: None,
             message_policy: None,
+            tally: Tally::default(),
         };
         let machine = self.agent.machine(&name(pod, attempt), plan);
         self.agent.machines.insert(pod, machine);
@@ -229,7 +241,7 @@ impl World {
     }
 
     /// Nothing goes wrong any more, and all Pods are taken away: nothing may be left.
-    async fn end(&mut self) -> Result<(), String> {
+    pub(super) async fn end(&mut self) -> Result<(), String> {
         *self.disk.fuse.lock().unwrap() = None;
         self.faults.lock().unwrap().clear();
         while !self.judge.strangers.lock().unwrap().is_empty() {
