@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 mod chart;
+mod check_mac;
 mod ci;
 mod clusterctl;
 mod compatibility;
@@ -44,6 +45,8 @@ enum Command {
     },
     /// Check that dependencies between crates point down
     CheckLayers,
+    /// Check that what runs on a Mac would compile there, where that can be found out
+    CheckMac,
     /// Formatting, generated files, CRD history, layers, clippy, dependencies
     Lint,
     /// Everything: lint, real parts, tests
@@ -69,6 +72,7 @@ fn run(command: Command) -> Result<()> {
         Command::CheckCrds => history::check(&root),
         Command::RecordCrds { name } => history::record(&root, &name),
         Command::CheckLayers => layers::check(&root),
+        Command::CheckMac => check_mac::check(&root),
         Command::Lint => ci::lint(&root),
         Command::Ci => ci::ci(&root),
     }
