@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{dependencies, setup, test_run};
+use crate::{check_mac, dependencies, setup, test_run};
 
 /// One command line of the gate.
 struct Step {
@@ -116,6 +116,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     report.timed("system packages", setup::system_packages)?;
     report.run_all(root, LINTS)?;
     report.timed("dependencies", || dependencies::check(root))?;
+    report.timed("macOS", || check_mac::check(root))?;
     report.run_all(root, BEFORE_TESTS)?;
     report.timed("real parts", || parts(root))?;
     let mut shaky = Vec::new();
