@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use tokio::time::Instant;
 
 /// Long enough for a busy two-core machine; a condition that holds returns at once, so nobody pays for it.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 const POLL: Duration = Duration::from_millis(50);
 

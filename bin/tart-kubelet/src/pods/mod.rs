@@ -137,14 +137,17 @@ impl Host {
     /// What the Node offers to Pods.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, Amount> {
         let capacity = self.options.capacity;
-        BTreeMap::from([
+        let disk = self.options.keeping.disk.look();
+        let disk = disk.map(|disk| ("ephemeral-storage".to_owned(), Amount::units(disk.total)));
+        let fixed = BTreeMap::from([
             ("cpu".to_owned(), Amount::units(capacity.cpu.into())),
             (
                 "memory".to_owned(),
                 Amount::units(u64::from(capacity.memory_mib) * 1024 * 1024),
             ),
             ("pods".to_owned(), Amount::units(capacity.pods.into())),
-        ])
+        ]);
+        fixed.into_iter().chain(disk).collect()
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_co
         [ "$(cat /var/run/secrets/kubernetes.io/serviceaccount/namespace)" = pods-lives2 ] || exit 15
         [ "$KUBERNETES_SERVICE_PORT" = 443 ] || exit 16
         pwd | grep -q /opt/work || exit 17
+        [ "$DISK" -gt 0 ] || exit 18
         echo "all was there" >/opt/last-words
         exit 42
     "#;
@@ -72,6 +73,7 @@ pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_co
             "env": [
                 {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "hush", "key": "word"}}},
                 {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                {"name": "DISK", "valueFrom": {"resourceFieldRef": {"resource": "limits.ephemeral-storage", "divisor": "1Gi"}}},
             ],
             "workingDir": "/opt/work",
             "terminationMessagePath": "/opt/last-words",

@@ -10,6 +10,7 @@
     reason = "the exemption of tests does not reach the functions they share"
 )]
 
+mod alone;
 mod attach;
 mod commands;
 mod files;
