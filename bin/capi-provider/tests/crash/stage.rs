@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 const CORE: &str = "cluster.x-k8s.io";
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
 /// A lost call has to be waited for, and all cases run at once.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(8);
 
 /// Core itself does not run here: its objects are stored, and that is all that is needed of them.
 fn core_crd(kind: &str, plural: &str) -> Result<CustomResourceDefinition> {

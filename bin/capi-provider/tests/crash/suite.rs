@@ -21,7 +21,7 @@ use crate::replica::{Replica, Scene};
 /// Worlds at once, of all tests together: most of the time they wait until a lost call can no longer arrive. More of them end no
 /// sooner, since two cores are busy with these. Each test had as many for itself once, and on a slow machine a hundred and thirty
 /// worlds kept each other from ending within their patience.
-const WORLDS: usize = 32;
+const WORLDS: usize = 20;
 static ROOM: Semaphore = Semaphore::const_new(WORLDS);
 
 pub(crate) const DIES: [How; 3] = [How::DieBefore, How::DieAfter, How::DieWhile];
