@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::alone::{Alone, Looking, authority, greet, half, handshake};
+use crate::alone::{Alone, Caller, Looking, authority, greet, half, handshake};
 use crate::commands::runs;
 use crate::stage::{PATIENCE, eventually, read};
 
