@@ -37,7 +37,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let compiler = if rustup_knows(root)? {
         Compiler { program: None }
     } else {
-        match debian(&cache) {
+        match debian(&cache).and_then(|program| is_recent(root, &program).map(|()| program)) {
             Ok(program) => Compiler { program: Some(program) },
             Err(why) => {
                 eprintln!("not checked for {TARGET}: rustup does not have it here, and {why:#}");
@@ -85,6 +85,31 @@ fn rustup_knows(root: &Path) -> Result<bool> {
     let dir = String::from_utf8_lossy(&output.stdout);
     let mut files = std::fs::read_dir(dir.trim()).into_iter().flatten().flatten();
     Ok(output.status.success() && files.any(|file| file.file_name().to_string_lossy().starts_with("libstd-")))
+}
+
+/// Whether a compiler is no older than that of the workspace, whose code it may not understand otherwise.
+fn is_recent(root: &Path, program: &Path) -> Result<()> {
+    let (theirs, ours) = (release(root, program)?, release(root, Path::new("rustc"))?);
+    if theirs < ours {
+        bail!("Debian's compiler ({theirs:?}) is older than ours ({ours:?})");
+    }
+    Ok(())
+}
+
+/// The numbers of a compiler's release.
+fn release(root: &Path, program: &Path) -> Result<Vec<u32>> {
+    let output = Command::new(program)
+        .arg("--version")
+        .current_dir(root)
+        .output()
+        .with_context(|| format!("failed to start {}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let numbers = text.split_whitespace().nth(1).unwrap_or_default().split('.');
+    let numbers: Vec<u32> = numbers.map_while(|number| number.parse().ok()).collect();
+    if numbers.is_empty() {
+        bail!("{} does not say which release it is: {text:?}", program.display());
+    }
+    Ok(numbers)
 }
 
 /// Unpacks Debian's compiler, once. Its program.
