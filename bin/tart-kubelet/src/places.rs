@@ -83,8 +83,13 @@ impl Places {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whoever else has a place, or runs without asking.
-    async fn others(&self, vm: &PodVm) -> Result<BTreeSet<String>, Error> {
+    pub(crate) async fn others(&self, vm: &PodVm) -> Result<BTreeSet<String>, Error> {
         let listing = self.runtime.list().await?;
         let mut names: BTreeSet<String> = listing
             .vms

@@ -108,6 +108,15 @@ pub struct RunningPod {
     pub containers: Vec<(String, String)>,
 }
 
+/// A page of metrics. Readers choose their parser by its type, and the older one fails on words of the newer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Page {
+    /// In the text format of Prometheus.
+    Text(String),
+    /// As OpenMetrics.
+    OpenMetrics(String),
+}
+
 /// Which metrics page is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metrics {
@@ -166,8 +175,8 @@ pub trait Backend: Send + Sync + 'static {
     /// What the node and its Pods use, measured not long ago.
     fn stats(&self) -> impl Future<Output = Result<Summary, Refusal>> + Send;
 
-    /// A page in the Prometheus text format.
-    fn metrics(&self, which: Metrics) -> impl Future<Output = Result<String, Refusal>> + Send;
+    /// A page of metrics.
+    fn metrics(&self, which: Metrics) -> impl Future<Output = Result<Page, Refusal>> + Send;
 
     /// The node's own checks; `ping` and `log` are the server's.
     fn health(&self) -> impl Future<Output = Vec<Check>> + Send;

@@ -25,7 +25,8 @@ pub mod stats;
 mod stream;
 
 pub use self::backend::{
-    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogEntry, LogOptions, LogStream, Metrics, PodRef, RunningPod,
+    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogEntry, LogOptions, LogStream, Metrics, Page, PodRef,
+    RunningPod,
 };
 pub use self::refusal::Refusal;
 pub use self::serve::{Error, Limits, Options, Server, Serving, TlsError};

@@ -1,6 +1,5 @@
 //! What can go wrong, and what to do about it.
 
-use crate::runtime::StartFailure;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,9 +48,6 @@ pub enum Error {
     /// The disk is full.
     #[error("the host's disk is full: {0}")]
     NoSpace(String),
-    /// The VM could not start.
-    #[error("{0}")]
-    Start(StartFailure),
     /// The image cannot run like this.
     #[error("the VM cannot be set up so: {0}")]
     Unsuitable(String),
@@ -129,7 +125,6 @@ impl Error {
             Self::Unauthorized(_) | Self::NoSuchImage(_) => Retry::Later(Duration::from_mins(1)),
             Self::Unsuitable(_) | Self::BadShare { .. } | Self::Missing(_) | Self::Exists(_) => Retry::UntilChanged,
             Self::NoAgent { .. } => Retry::Later(Duration::from_secs(1)),
-            Self::Start(failure) => failure.class(),
             Self::NoSpace(_) | Self::Undead(_) => Retry::Later(Duration::from_secs(30)),
             _ => Retry::Later(Duration::from_secs(10)),
         }
@@ -146,7 +141,6 @@ impl Error {
             Self::NoAgent { .. } => "GuestAgentSilent",
             Self::NoSuchImage(_) | Self::Unauthorized(_) | Self::Registry { .. } => "ErrImagePull",
             Self::NoSpace(_) => "DiskFull",
-            Self::Start(failure) => failure.reason(),
             Self::Unsuitable(_) => "Unsuitable",
             Self::BadShare { .. } => "BadShare",
             Self::Timeout { .. } => "Timeout",

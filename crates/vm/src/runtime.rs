@@ -1,6 +1,6 @@
 //! What a host can do with VMs. See the crate's documentation for the rules that every implementation keeps.
 
-use crate::error::{Error, Retry};
+use crate::error::Error;
 use crate::image::{Digest, ImageRef, Pinned};
 use crate::log::Rotation;
 use crate::name::VmName;
@@ -219,14 +219,6 @@ pub enum StartFailure {
 }
 
 impl StartFailure {
-    /// Whether another attempt may help by itself.
-    pub fn class(&self) -> Retry {
-        match self {
-            Self::Damaged(_) => Retry::UntilChanged,
-            _ => Retry::Later(Duration::from_secs(10)),
-        }
-    }
-
     /// One word for events and conditions.
     pub fn reason(&self) -> &'static str {
         match self {

@@ -93,10 +93,9 @@ async fn converse(mut stream: UnixStream, order: &Order) -> Result<u8, Failure> 
                 // What the agent answers for a program that is not there; text: guess.
                 Ok((_, why)) => return Err(Failure::Thrown(String::from_utf8_lossy(&why).into_owned())),
                 Err(error) => {
-                    return Err(Failure::Thrown(format!(
-                        "the connection to the guest was lost: {error}"
-                    )));
-                } // guess
+                    // A status of gRPC; its words are a guess.
+                    return Err(Failure::Thrown(format!("unavailable (14): {error}")));
+                }
             }
         }
     };

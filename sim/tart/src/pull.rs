@@ -22,8 +22,7 @@ pub(crate) fn pull(home: &Home, config: &Config, name: &RemoteName) -> Result<()
         reference: digest.clone(),
         ..name.clone()
     };
-    if home.cached(&by_digest).is_some() {
-        home.link(name, &digest, &image)?;
+    if home.cached(&by_digest).is_some() && home.is_linked(name, &digest) {
         say(&format!("{} image is already cached and linked!", by_digest.full()));
         return Ok(());
     }
@@ -37,7 +36,12 @@ pub(crate) fn pull(home: &Home, config: &Config, name: &RemoteName) -> Result<()
         say("waiting for lock...");
         locks::exclusive(&lock)?
     };
-    if home.cached(&by_digest).is_none() {
+    if home.cached(&by_digest).is_some() {
+        say(&format!(
+            "{} image is already cached! creating a symlink...",
+            by_digest.full()
+        ));
+    } else {
         download(home, config, &image)?;
     }
     home.link(name, &digest, &image)
@@ -78,8 +82,16 @@ fn download(home: &Home, config: &Config, image: &Image) -> Result<(), Failure> 
     }
     for attempt in 1..=ATTEMPTS {
         let took = Switches::load(home)?.pull_ms;
+        // The last line is written over, whether somebody looks or not, unless `CI` is set.
+        let over = |percent: u64| {
+            if config.ci || percent == 0 {
+                ""
+            } else {
+                "\u{1b}[1A\u{1b}[J"
+            }
+        };
         for percent in [0_u64, 20, 40, 60, 80] {
-            say(&format!("{percent}%"));
+            say(&format!("{}{percent}%", over(percent)));
             pause(took / 5);
             if percent == 40 {
                 match Switches::take_pull_fault(home)? {
@@ -103,7 +115,7 @@ fn download(home: &Home, config: &Config, image: &Image) -> Result<(), Failure> 
                 }
             }
             if percent == 80 {
-                say("100%");
+                say(&format!("{}100%", over(100)));
                 say("pulling NVRAM...");
                 return Ok(());
             }

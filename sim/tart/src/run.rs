@@ -55,20 +55,24 @@ pub(crate) fn run(home: &Home, config: &Config, parsed: &Parsed) -> Result<u8, F
     let Some(lock) = locks::become_runner(&dir)? else {
         return Err(Failure::Own(format!("VM \"{name}\" is already running!"), 2));
     };
-    if !aqua(config, &switches) {
-        // Code and last words are known; the rest is a guess.
-        return Err(Failure::Thrown(
-            "Error Domain=VZErrorDomain Code=-9 \"Internal Virtualization error.\" UserInfo={NSLocalizedFailureReason=Failed to \
-             create new HostKey}"
+    // Nor without its login keychain.
+    if switches.keychain_locked || !aqua(config, &switches) {
+        // Code and texts are known; how they are put together is a guess.
+        return Err(Failure::Own(
+            "Error Domain=VZErrorDomain Code=-9 \"The virtual machine encountered a security error.\" \
+             UserInfo={NSLocalizedFailure=Unable to access security information., NSLocalizedFailureReason=Failed to get current host \
+             key., NSUnderlyingError=Failed to create new HostKey.}"
                 .to_owned(),
+            1,
         ));
     }
     if let Some(error) = &switches.start_error {
-        return Err(Failure::Thrown(error.clone()));
+        return Err(Failure::Own(error.clone(), 1));
     }
     let Some(auxiliary) = locks::try_exclusive(&dir.0.join("nvram.bin"))? else {
-        return Err(Failure::Thrown(
+        return Err(Failure::Own(
             "Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\"".to_owned(),
+            1,
         ));
     };
     let slot = match origin.image.os {

@@ -61,27 +61,55 @@ pub(crate) fn report(home: &Home) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes room for an image by deleting cached ones, the least recently used first. Whether it fits then.
+/// What a clone may still write: its disk is longer than what it shares. Cached images go for that after the clone is there, so that
+/// it runs without errors; where that does not suffice nobody hears of it.
+pub(crate) fn make_room_for(home: &Home, config: &Config, clone: &VmDir, most_gb: u64) -> Result<(), Failure> {
+    let origin = clone.origin()?;
+    let unwritten = clone.disk_bytes()?.saturating_sub(bytes(origin.image.size_gb));
+    reclaim(home, config, unwritten.min(most_gb * GB), Some(&origin.extent))
+}
+
+/// Makes room for an image. Whether it fits then.
 pub(crate) fn make_room(home: &Home, config: &Config, needed: u64) -> Result<bool, Failure> {
+    reclaim(home, config, needed, None)?;
+    Ok(match capacity(home)? {
+        Some(capacity) => used(home)? + needed <= capacity,
+        None => true,
+    })
+}
+
+/// Deletes cached images, the least recently used first, until their sizes exceed what is missing; none if all of them would not
+/// suffice. What they share with VMs is not freed, which the real one does not know either. Images of the blocks `spared` stay.
+fn reclaim(home: &Home, config: &Config, needed: u64, spared: Option<&str>) -> Result<(), Failure> {
     let Some(capacity) = capacity(home)? else {
-        return Ok(true);
+        return Ok(());
     };
-    loop {
-        if used(home)? + needed <= capacity {
-            return Ok(true);
-        }
-        if config.no_auto_prune {
-            return Ok(false);
-        }
-        let oldest = home
-            .cached_names()?
-            .into_iter()
-            .filter(RemoteName::is_digest)
-            .filter_map(|name| Some((home.cached(&name)?.accessed(), name)))
-            .min_by_key(|(accessed, _)| *accessed);
-        match oldest {
-            Some((_, name)) => home.unlink(&name)?,
-            None => return Ok(false),
-        }
+    let free = capacity.saturating_sub(used(home)?);
+    if config.no_auto_prune || free == 0 || needed < free {
+        return Ok(());
     }
+    let mut cached: Vec<_> = home
+        .cached_names()?
+        .into_iter()
+        .filter(RemoteName::is_digest)
+        .filter_map(|name| {
+            let dir = home.cached(&name)?;
+            let origin = dir.origin().ok()?;
+            (Some(origin.extent.as_str()) != spared).then(|| (dir.accessed(), bytes(origin.image.size_gb), name))
+        })
+        .collect();
+    cached.sort_by_key(|(accessed, ..)| *accessed);
+    let missing = needed - free;
+    if cached.iter().map(|(_, size, _)| size).sum::<u64>() < missing {
+        return Ok(());
+    }
+    let mut freed = 0;
+    for (_, size, name) in cached {
+        if freed > missing {
+            break;
+        }
+        home.unlink(&name)?;
+        freed += size;
+    }
+    Ok(())
 }

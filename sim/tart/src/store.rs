@@ -78,6 +78,15 @@ impl Home {
         Ok(found)
     }
 
+    /// Whether a name leads to an image already.
+    pub(crate) fn is_linked(&self, name: &RemoteName, digest: &str) -> bool {
+        let place = name.folder(&self.ocis());
+        match std::fs::read_link(place.join(&name.reference)) {
+            Ok(target) => target == Path::new(digest),
+            Err(_) => name.is_digest() && place.join(digest).join(".explicitly-pulled").exists(),
+        }
+    }
+
     /// Puts a downloaded image into the cache and points the tag at it. Untagged digests go, unless they were asked for.
     pub(crate) fn link(&self, name: &RemoteName, digest: &str, image: &Image) -> Result<(), Failure> {
         let folder = name.folder(&self.ocis());

@@ -102,16 +102,30 @@ impl Line {
             };
             let begun = self.runtime.exec(&self.name, request).await;
             let mut exec = begun.map_err(|error| lost(error.to_string()))?;
-            let mut fed = Fed::Part;
-            if let Some(mut to) = exec.stdin.take() {
-                // A container that does not read to the end is no failure.
-                if tokio::io::copy(&mut stdin, &mut to).await.is_ok() {
-                    fed = Fed::Whole;
-                }
+            let to = exec.stdin.take();
+            let copying = async {
+                let Some(mut to) = to else { return Fed::Part };
+                let copied = tokio::io::copy(&mut stdin, &mut to).await;
                 let _ = to.shutdown().await;
-            }
-            match exec.exit.await {
+                // A container that does not read to the end is no failure.
+                if copied.is_ok() { Fed::Whole } else { Fed::Part }
+            };
+            // Its end may come first: nobody carries more then, whatever the caller still has to say.
+            let (fed, ended) = tokio::select! {
+                fed = copying => (fed, None),
+                ended = &mut exec.exit => (Fed::Part, Some(ended)),
+            };
+            let ended = match ended {
+                Some(ended) => ended,
+                None => exec.exit.await,
+            };
+            match ended {
                 Ok(0) => Ok(fed),
+                Ok(input::OVER) => Err(lost(
+                    "its input is over, since somebody was attached to it before and it takes input once (stdinOnce)"
+                        .to_owned(),
+                )),
+                Ok(input::ABSENT) => Err(lost("it has no input yet; try again once it has started".to_owned())),
                 Ok(code) => Err(lost(format!("what carries it in the guest ended with {code}"))),
                 Err(error) => Err(lost(error.to_string())),
             }

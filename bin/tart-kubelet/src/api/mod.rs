@@ -16,7 +16,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use russet_kubelet_api::stats::Summary;
 use russet_kubelet_api::{
-    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogOptions, LogStream, Metrics, PodRef, Refusal, RunningPod,
+    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogOptions, LogStream, Metrics, Page, PodRef, Refusal,
+    RunningPod,
 };
 use russet_pod::spec;
 use russet_vm::{ExecRequest, TerminalSize, VmName};
@@ -170,9 +171,12 @@ impl Backend for Kubelet {
         let input = async {
             if let (Some(from), Some(mut to)) = (stdin, to) {
                 let mut from = tokio::io::BufReader::with_capacity(PIECE, from);
-                // A program that does not read to the end is no failure.
-                let _ = tokio::io::copy_buf(&mut from, &mut to).await;
-                let _ = to.shutdown().await;
+                // A program that does not read to the end is no failure; and a caller that was cut off has not said its last word,
+                // so the program must not see an end.
+                match tokio::io::copy_buf(&mut from, &mut to).await {
+                    Ok(_) => drop(to.shutdown().await),
+                    Err(_) => std::future::pending().await,
+                }
             }
             std::future::pending::<()>().await;
         };
@@ -214,11 +218,11 @@ impl Backend for Kubelet {
         self.measured.summary(&self.handle).await
     }
 
-    async fn metrics(&self, which: Metrics) -> Result<String, Refusal> {
+    async fn metrics(&self, which: Metrics) -> Result<Page, Refusal> {
         match which {
-            Metrics::Agent => self.pulse.metrics.encode().map_err(failed),
+            Metrics::Agent => self.pulse.metrics.encode().map(Page::OpenMetrics).map_err(failed),
             // Nothing of that kind is counted here; an empty page is a page.
-            Metrics::Cadvisor | Metrics::Probes | Metrics::Slis => Ok(String::new()),
+            Metrics::Cadvisor | Metrics::Probes | Metrics::Slis => Ok(Page::Text(String::new())),
         }
     }
 

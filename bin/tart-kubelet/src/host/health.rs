@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use russet_node::{Condition, Resident};
 use russet_vm::{Error, Runtime};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address;
 use super::ask::{AskError, ask};
@@ -20,6 +20,8 @@ const LIST: Duration = Duration::from_secs(30);
 const PRINT: Duration = Duration::from_secs(10);
 /// How often in a row an answer has to be bad before it is believed: one that comes late is no reason to take Pods away.
 const BELIEVED: u32 = 2;
+/// How long it counts that macOS refused a VM. Pods that wait for one try more often; once nobody tries any more, others may.
+const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// What was found out about one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,6 +98,27 @@ impl Health {
     }
 }
 
+/// macOS would not start another VM although few enough run. Its kernel loses count of some that end (tart #1217) and finds it again
+/// with a reboot; or somebody runs VMs that `tart` does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LostCount {
+    /// So many ran when it refused.
+    pub(crate) running: usize,
+    /// So many should.
+    pub(crate) limit: usize,
+}
+
+impl std::fmt::Display for LostCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { running, limit } = self;
+        write!(
+            f,
+            "macOS refuses another virtual machine although {running} of {limit} run: it has lost count of one that ended, or a program other \
+             than tart runs some; if there is none, reboot the host"
+        )
+    }
+}
+
 /// What was found last, for the heartbeat.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board(Arc<Mutex<Notes>>);
@@ -105,6 +128,14 @@ struct Notes {
     health: Health,
     resident: Option<Resident>,
     pressed: bool,
+    refused: Option<Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    lost: LostCount,
+    at: Instant,
+    times: u32,
 }
 
 impl Board {
@@ -118,6 +149,51 @@ impl Board {
 
     pub(crate) fn set_health(&self, health: Health) {
         self.notes().health = health;
+    }
+
+    /// Whether all is well, with what is wrong if macOS starts nothing at all.
+    pub(crate) fn ready(&self) -> Condition {
+        let ready = self.health().ready();
+        let notes = self.notes();
+        match notes.refused() {
+            // One more look: a VM that just ended may be counted for a moment.
+            Some(refused) if ready.holds && refused.lost.running == 0 && refused.times >= BELIEVED => {
+                Condition::ready(false, refused.lost.to_string())
+            }
+            _ => ready,
+        }
+    }
+
+    /// Each thing by itself.
+    pub(crate) fn conditions(&self) -> Vec<Condition> {
+        let places = match self.lost_count() {
+            None => (
+                true,
+                "AsManyAsAllowed",
+                "macOS starts as many virtual machines as it should".to_owned(),
+            ),
+            Some(lost) => (false, "CountLost", lost.to_string()),
+        };
+        let places = Condition::own("VMPlaces", places.0, places.1, places.2);
+        let mut all = self.health().conditions();
+        all.push(places);
+        all
+    }
+
+    /// That macOS refused a VM, if that was not long ago.
+    pub(crate) fn lost_count(&self) -> Option<LostCount> {
+        self.notes().refused().map(|refused| refused.lost)
+    }
+
+    /// It refused one, or has started more than it would before.
+    pub(crate) fn set_lost_count(&self, lost: Option<LostCount>) {
+        let mut notes = self.notes();
+        let times = notes.refused().map_or(0, |refused| refused.times);
+        notes.refused = lost.map(|lost| Refused {
+            lost,
+            at: Instant::now(),
+            times: times + 1,
+        });
     }
 
     /// The images that are there; none before somebody looked.
@@ -136,6 +212,14 @@ impl Board {
 
     pub(crate) fn set_pressed(&self, pressed: bool) {
         self.notes().pressed = pressed;
+    }
+}
+
+impl Notes {
+    fn refused(&self) -> Option<&Refused> {
+        self.refused
+            .as_ref()
+            .filter(|refused| refused.at.elapsed() < REMEMBERED)
     }
 }
 
@@ -293,6 +377,31 @@ mod tests {
         assert_eq!(judge(&mut bad, Some(Ok(())), &second), Found::Well);
         assert_eq!(judge(&mut bad, Some(complaint(false)), &Found::Well), Found::Well);
         assert_eq!(judge(&mut 0, Some(complaint(true)), &Found::Well), second);
+    }
+
+    /// A host that starts no VM at all took every Pod that came, and told each that others run.
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_starts_nothing_at_all_is_not_ready_until_it_does_or_nobody_tries_any_more() {
+        let board = Board::default();
+        board.set_health(Health {
+            tart: Found::Well,
+            screen: Found::Irrelevant,
+            tailnet: Found::Irrelevant,
+        });
+        let places = |board: &Board| board.conditions().last().is_some_and(|condition| condition.holds);
+        let refused = |running| Some(LostCount { running, limit: 2 });
+        board.set_lost_count(refused(1));
+        board.set_lost_count(refused(1));
+        assert!(board.ready().holds && !places(&board), "one place of two is left");
+        board.set_lost_count(None);
+        assert!(places(&board));
+        board.set_lost_count(refused(0));
+        assert!(board.ready().holds && !places(&board), "it may be over in a moment");
+        board.set_lost_count(refused(0));
+        assert!(!board.ready().holds);
+        assert!(board.ready().message.contains("reboot the host"));
+        tokio::time::advance(REMEMBERED).await;
+        assert!(board.ready().holds && places(&board));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use address::AddressError;
 pub use ask::AskError;
 pub(crate) use disk::Gauge;
 use health::Found;
-pub(crate) use health::{Board, Examiner};
+pub(crate) use health::{Board, Examiner, LostCount};
 use pressure::Pressure;
 
 /// How long an answer of macOS about memory and processes is good for: asking costs two processes.
@@ -176,9 +176,9 @@ impl Machine for Host {
                 unreachable.is_some(),
                 unreachable.unwrap_or_else(|| "the host has an address that others can dial".to_owned()),
             ),
-            health.ready(),
+            self.board.ready(),
         ];
-        conditions.extend(health.conditions());
+        conditions.extend(self.board.conditions());
         Sight {
             address,
             port: self.port,

@@ -102,6 +102,11 @@ impl Room {
         self.0.join("log")
     }
 
+    /// Where an image that does all by itself leaves its log.
+    pub(crate) fn left_log(&self) -> PathBuf {
+        self.status().join("runner.log")
+    }
+
     /// When what of the log was written.
     pub(crate) fn marks(&self) -> PathBuf {
         self.0.join("log.times")

@@ -3,35 +3,79 @@
 //! A mark says that the log had so many bytes then. What came between two marks is as old as the later one, which is at most a
 //! moment after the truth while an agent watches, and otherwise the moment it looked again.
 
+use std::fs::Metadata;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use russet_vm::log;
+use russet_vm::log::{self, Part};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::file;
 
 /// Marks that are longer than this are shortened: a log goes on for months.
 const LONGEST: u64 = 256 * 1024;
 
+/// Who writes a log, and where.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// The supervisor of the container's program, in several files.
+    Kept(PathBuf),
+    /// The guest. It may put anything there at any time, so this is one plain file: the first that is found. What else lies beside it,
+    /// or in its place later, is not looked at.
+    Left(PathBuf),
+}
+
+impl Origin {
+    /// The files of the log, the oldest first.
+    pub(crate) fn parts(&self) -> io::Result<Vec<Part>> {
+        match self {
+            Self::Kept(log) => log::parts(log),
+            Self::Left(path) => {
+                let part = |(_, found): (std::fs::File, Metadata)| Part {
+                    path: path.clone(),
+                    begins: 0,
+                    length: found.len(),
+                    inode: found.ino(),
+                };
+                Ok(plain(path)?.map(part).into_iter().collect())
+            }
+        }
+    }
+}
+
+/// A plain file; what a guest put there instead is not read. `None` if there is none yet.
+pub(crate) fn plain(path: &Path) -> io::Result<Option<(std::fs::File, Metadata)>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => std::fs::File::from(file),
+        // Nothing, a link, a socket.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::OPNOTSUPP) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    Ok(found.is_file().then_some((file, found)))
+}
+
 /// Writes marks.
 #[derive(Debug)]
 pub(crate) struct Marker {
-    log: PathBuf,
+    log: Origin,
     marks: PathBuf,
     length: u64,
 }
 
 impl Marker {
-    pub(crate) fn new(log: PathBuf, marks: PathBuf) -> Self {
+    pub(crate) fn new(log: Origin, marks: PathBuf) -> Self {
         let length = Marks::read(&marks).0.last().map_or(0, |(length, _)| *length);
         Self { log, marks, length }
     }
 
     /// Looks whether the log has grown.
     pub(crate) fn look(&mut self, now: Timestamp) -> io::Result<()> {
-        let length = log::length(&self.log)?;
+        let length = self.log.parts()?.last().map_or(0, Part::ends);
         if length <= self.length {
             return Ok(());
         }
@@ -50,7 +94,7 @@ impl Marker {
 
     /// Forgets when what was said that nobody can read any more, and of what is left every second time.
     fn shorten(&self) -> io::Result<()> {
-        let begins = log::parts(&self.log)?.first().map_or(0, |part| part.begins);
+        let begins = self.log.parts()?.first().map_or(0, |part| part.begins);
         let mut left = Marks::read(&self.marks).0;
         left.retain(|(length, _)| *length > begins);
         let last = left.len().saturating_sub(1);
@@ -103,14 +147,14 @@ mod tests {
     fn what_was_said_is_as_old_as_the_look_that_found_it() {
         let dir = tempfile::tempdir().unwrap();
         let (log, marks) = (dir.path().join("log"), dir.path().join("marks"));
-        let mut marker = Marker::new(log.clone(), marks.clone());
+        let mut marker = Marker::new(Origin::Kept(log.clone()), marks.clone());
         marker.look(at(1)).unwrap();
         std::fs::write(&log, "one\n").unwrap();
         marker.look(at(2)).unwrap();
         marker.look(at(3)).unwrap();
         std::fs::write(&log, "one\ntwo\n").unwrap();
         // Another agent.
-        let mut marker = Marker::new(log, marks.clone());
+        let mut marker = Marker::new(Origin::Kept(log), marks.clone());
         marker.look(at(4)).unwrap();
         let marks = Marks::read(&marks);
         assert_eq!([marks.at(0), marks.at(3)], [Some(at(2)), Some(at(2))]);
@@ -123,7 +167,7 @@ mod tests {
     fn marks_of_what_nobody_can_read_any_more_go() {
         let dir = tempfile::tempdir().unwrap();
         let (log, path) = (dir.path().join("log"), dir.path().join("log.times"));
-        let mut marker = Marker::new(log.clone(), path.clone());
+        let mut marker = Marker::new(Origin::Kept(log.clone()), path.clone());
         let begins = 50_000;
         std::fs::write(dir.path().join(format!("log.{begins:020}")), "x").unwrap();
         let old = (1..30_000).map(|number| format!("{number} 1000\n"));

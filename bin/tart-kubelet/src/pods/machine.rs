@@ -31,6 +31,7 @@ use self::driver::Driver;
 pub(crate) use self::pace::Pace;
 use super::folder::Room;
 use super::images::Images;
+use crate::host::Board;
 use crate::ledger::{Ending, Entry, Ledger};
 use crate::meters::Meters;
 use crate::places::Places;
@@ -150,6 +151,8 @@ pub(crate) struct Shop {
     pub(crate) pace: Arc<Pace>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) images: Images,
+    /// Where the heartbeat reads that macOS has lost count of VMs.
+    pub(crate) board: Board,
     /// How large logs of containers may become.
     pub(crate) logs: Rotation,
 }

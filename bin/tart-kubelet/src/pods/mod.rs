@@ -219,6 +219,7 @@ impl Pods {
                 pace: Arc::default(),
                 meters: Arc::clone(&options.meters),
                 images,
+                board: options.keeping.board.clone(),
                 logs: options.keeping.logs,
             },
             evictions: Evictions::default(),

@@ -45,7 +45,7 @@ async fn until_node(mac: &Mac, what: &str, is: impl Fn(&Node) -> bool) -> Result
     .await
 }
 
-async fn until_said(mac: &Mac, kind: &str, status: &str, words: &str) -> Result<Node> {
+pub(crate) async fn until_said(mac: &Mac, kind: &str, status: &str, words: &str) -> Result<Node> {
     let what = format!("a Node whose {kind} is {status} because of {words:?}");
     until_node(mac, &what, |node| {
         said(node, kind).is_some_and(|(is, message)| is == status && message.contains(words))

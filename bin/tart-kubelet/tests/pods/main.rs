@@ -92,6 +92,7 @@ fn main() -> ExitCode {
         words::what_a_vm_cannot_do_is_said_in_one_sentence,
         words::what_a_pod_lacks_is_said_and_it_runs_once_that_is_there,
         words::without_a_gui_session_a_pod_says_so_and_runs_once_there_is_one,
+        words::a_mac_that_has_lost_count_of_its_vms_says_so_and_runs_them_after_a_reboot,
         words::a_kubeconfig_that_is_mended_makes_a_node,
         leaving::an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so,
         leaving::a_node_is_drained_with_grace_and_stays_cordoned,

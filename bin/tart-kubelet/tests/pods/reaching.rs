@@ -362,6 +362,14 @@ pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
     let answer = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
     ensure!(answer.as_deref() == Some("heard all"), "{answer:?} {}", mac.host.log());
     ensure!(std::fs::read_to_string(mac.work(&pod).join("heard"))? == "to be read");
+    // Whoever comes later was told that all was heard, though nobody listens any more.
+    let mut late = there.spawn(&["attach", "-i", "once"])?;
+    let mut typing = late.stdin.take().context("stdin")?;
+    typing.write_all(b"too late").await?;
+    let late = tokio::time::timeout(PATIENCE, late.wait_with_output()).await??;
+    drop(typing);
+    let said = String::from_utf8_lossy(&late.stderr);
+    ensure!(!late.status.success() && said.contains("stdinOnce"), "{late:?}");
     mac.go(&pod)?;
     let ended = tokio::time::timeout(PATIENCE, attached.wait()).await??;
     ensure!(

@@ -1,5 +1,6 @@
 //! What is wrong is said in one sentence where its owner looks, and is over once its cause is.
 
+use crate::housekeeping::until_said;
 use crate::lives::WAITS;
 use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
@@ -135,6 +136,41 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await
+}
+
+/// The kernel of macOS loses count of VMs that end, and a Pod was told that others run where none did (tart #1217).
+pub(crate) async fn a_mac_that_has_lost_count_of_its_vms_says_so_and_runs_them_after_a_reboot() -> Result<()> {
+    let mac = Mac::new("words5").await?;
+    let agent = mac.start()?;
+    mac.switch(|switches| switches.leak_slot = true)?;
+    for name in ["one", "two"] {
+        mac.run(name, "true", json!({"spec": {"restartPolicy": "Never"}}))
+            .await?;
+        mac.until_ended(name).await?;
+    }
+    mac.until_empty().await?;
+    mac.switch(|switches| switches.leak_slot = false)?;
+    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
+    let pod = mac
+        .until("job", "words about the count", |pod| {
+            let (reason, message) = waits(pod);
+            reason == "RunContainerError" && message.contains("0 of 2 run") && message.contains("reboot the host")
+        })
+        .await?;
+    one_sentence(&waits(&pod).1)?;
+    until_said(&mac, "VMPlaces", "False", "0 of 2 run").await?;
+    // It is tried again before others are kept away.
+    until_said(&mac, "Ready", "False", "reboot the host").await?;
+
+    // Whatever runs on a host goes down with it, its agent too.
+    agent.killed().await?;
+    mac.control.reboot()?;
+    let _agent = mac.start()?;
+    mac.until_running("job").await?;
+    until_said(&mac, "VMPlaces", "True", "as many").await?;
+    until_said(&mac, "Ready", "True", "running").await?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await
 }
 
 pub(crate) async fn a_kubeconfig_that_is_mended_makes_a_node() -> Result<()> {

@@ -13,12 +13,14 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 
+use crate::backend::Page;
 use crate::refusal::Refusal;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
@@ -56,7 +58,11 @@ pub(super) fn streamed(text: impl Stream<Item = io::Result<Bytes>> + Send + 'sta
 }
 
 /// A metrics page, compressed for those who can read it.
-pub(super) fn metrics(page: String, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn metrics(page: Page, headers: &HeaderMap) -> Response<Body> {
+    let (kind, page) = match page {
+        Page::Text(page) => (PROMETHEUS, page),
+        Page::OpenMetrics(page) => (OPEN_METRICS, page),
+    };
     let accepts = headers
         .get_all(ACCEPT_ENCODING)
         .iter()
@@ -71,12 +77,12 @@ pub(super) fn metrics(page: String, headers: &HeaderMap) -> Response<Body> {
     if accepts {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         if let Ok(packed) = packed.write_all(page.as_bytes()).and_then(|()| packed.finish()) {
-            let mut response = with_type(StatusCode::OK, PROMETHEUS, packed);
+            let mut response = with_type(StatusCode::OK, kind, packed);
             response
                 .headers_mut()
                 .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             return response;
         }
     }
-    with_type(StatusCode::OK, PROMETHEUS, page)
+    with_type(StatusCode::OK, kind, page)
 }

@@ -8,6 +8,7 @@
 //! HTTP/2 is not offered: every upgrade comes over HTTP/1.1 anyway, and an apiserver falls back for the rest.
 
 mod answer;
+mod line;
 mod lobby;
 mod logs;
 mod service;
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::line::Begun;
 use self::lobby::{Guest, Lobby};
 use self::service::Service;
 pub use self::tls::{Serving, TlsError};
@@ -154,6 +157,8 @@ struct Caller {
     address: SocketAddr,
     /// Held by the connection and by the session it may turn into.
     place: Arc<Place>,
+    /// What its first request asks, if that was too long.
+    query: Arc<line::Set>,
 }
 
 /// What a connection takes of the server.
@@ -270,25 +275,40 @@ async fn serve<B: Backend, R: Reviewer>(
         () = place.guest.dismissed() => return tracing::debug!(%address, "a stranger had to make room"),
         () = shutdown.cancelled() => return,
     };
-    let stream = match handshake {
+    let mut stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%address, %error, "a TLS handshake failed"),
         Err(_) => return tracing::debug!(%address, "a TLS handshake took too long"),
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let caller = Caller {
-        presented: certificates.first().and_then(Presented::of),
-        address,
-        place: place.clone(),
-    };
-    if caller.presented.is_some() {
-        place.guest.known();
-    }
+    let presented = certificates.first().and_then(Presented::of);
     let stop = service.stop.clone();
     let life = service.limits.request_life;
-    let idle = match &caller.presented {
+    let idle = match &presented {
         Some(_) => service.limits.request_idle,
         None => service.limits.request_idle.min(STRANGER_IDLE),
+    };
+    let mut begun = (Bytes::new(), None);
+    // Not from strangers, whose lines would be kept for anybody.
+    if presented.is_some() {
+        place.guest.known();
+        let first = tokio::select! {
+            first = timeout(idle, line::first(&mut stream)) => first,
+            () = shutdown.cancelled() => return,
+        };
+        begun = match first {
+            Ok(Ok(first)) => first,
+            Ok(Err(error)) => return tracing::debug!(%address, %error, "a connection ended before its first request"),
+            Err(_) => return tracing::debug!(%address, "nothing was asked on a connection"),
+        };
+    }
+    let (read, query) = begun;
+    let stream = Begun { read, rest: stream };
+    let caller = Caller {
+        presented,
+        address,
+        place: place.clone(),
+        query: Arc::new(line::Set::aside(query)),
     };
     let handler = service_fn(move |request| {
         let (service, caller) = (service.clone(), caller.clone());

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -19,7 +20,7 @@ use super::answer::{self, Body, plain, refused};
 use super::upgrade::{self, Kind};
 use super::{Caller, Limits, logs};
 use crate::auth::{Attributes, Denied, Gate, Reviewer};
-use crate::backend::{Backend, ContainerRef, PodRef};
+use crate::backend::{Backend, ContainerRef, Page, PodRef};
 use crate::refusal::Refusal;
 use crate::request::{Area, Query, Route};
 use crate::session::{self, Action, Command, Wanted};
@@ -56,7 +57,12 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
             } else {
                 tracing::debug!(%address, path = request.uri().path(), error, "refused a request");
             }
-            return plain(status, denied.to_string());
+            // Who is refused takes no seat until the next try.
+            let mut refused = plain(status, denied.to_string());
+            refused
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+            return refused;
         }
         let route = match found {
             Ok(route) if route.takes(request.method()) => route,
@@ -76,9 +82,11 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
             .gate
             .authenticate(caller.presented.as_ref(), request.headers())
             .await?;
-        caller.place.guest.known();
         let wanted = Attributes::of(area, request.method());
-        self.gate.authorise(&user, &wanted).await
+        self.gate.authorise(&user, &wanted).await?;
+        // A token that is good for nothing here is had by every Pod of the cluster.
+        caller.place.guest.known();
+        Ok(())
     }
 
     async fn perform(
@@ -87,7 +95,7 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
         route: Route,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
-        let query = Query::parse(request.uri().query())?;
+        let query = Query::parse(caller.query.whole(request.uri().query()).as_deref())?;
         match route {
             Route::Logs(container) => self.logs(&container, &query).await,
             Route::Exec(container) => {
@@ -121,7 +129,7 @@ impl<B: Backend, R: Reviewer> Service<B, R> {
             }
             Route::ResourceMetrics => {
                 let page = self.backend.stats().await?.resource_metrics();
-                Ok(answer::metrics(page, request.headers()))
+                Ok(answer::metrics(Page::Text(page), request.headers()))
             }
             Route::Metrics(which) => Ok(answer::metrics(self.backend.metrics(which).await?, request.headers())),
             Route::Health(check) => Ok(self.health(check.as_deref(), query.get("verbose").is_some()).await),

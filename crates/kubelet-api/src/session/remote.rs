@@ -185,8 +185,10 @@ where
     let gone = connection.gone();
     let failing = command.action.failing();
     let outcome = tokio::select! {
-        outcome = command.perform(io) => outcome,
+        // In this order: to a command whose caller has vanished its broken input must not look like an end.
+        biased;
         () = gone.cancelled() => return Ok(()),
+        outcome = command.perform(io) => outcome,
         () = connection.idle(pace.idle) => Err(idle(pace.idle)),
     };
     let words = async {
@@ -244,8 +246,10 @@ where
     let gone = channels.gone();
     let failing = command.action.failing();
     let outcome = tokio::select! {
-        outcome = command.perform(io) => outcome,
+        // In this order: to a command whose caller has vanished its broken input must not look like an end.
+        biased;
         () = gone.cancelled() => return Ok(()),
+        outcome = command.perform(io) => outcome,
         () = channels.idle(pace.idle) => Err(idle(pace.idle)),
     };
     let words = async {

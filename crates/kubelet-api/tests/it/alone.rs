@@ -7,7 +7,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use russet_kubelet_api::auth::{ReviewError, Reviewer, User};
 use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers};
 use russet_kubelet_api::{Limits, Options, Server, Serving};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +44,22 @@ impl Reviewer for Looking {
 
     async fn access(&self, _: &User, verb: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
         Ok(verb == "get")
+    }
+}
+
+/// Knows every token, and lets nobody but the apiserver do anything.
+pub(crate) struct Knowing;
+
+impl Reviewer for Knowing {
+    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+        Ok(Some(User {
+            name: "system:serviceaccount:default:default".to_owned(),
+            ..User::default()
+        }))
+    }
+
+    async fn access(&self, user: &User, _: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
+        Ok(user.name == "apiserver")
     }
 }
 
@@ -107,19 +124,30 @@ impl Alone {
     }
 
     pub(crate) async fn connect_with(&self, issuer: &Authority) -> std::io::Result<TlsStream<TcpStream>> {
+        let (certificate, key) = issue(issuer, "apiserver");
+        let shown = self.trusting().with_client_auth_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        );
+        self.shake(shown.unwrap()).await
+    }
+
+    /// Without a certificate.
+    pub(crate) async fn connect_as_nobody(&self) -> TlsStream<TcpStream> {
+        self.shake(self.trusting().with_no_client_auth()).await.unwrap()
+    }
+
+    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
-        let (certificate, key) = issue(issuer, "apiserver");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
-            .with_client_auth_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-            )
-            .unwrap();
+    }
+
+    async fn shake(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, tcp).await

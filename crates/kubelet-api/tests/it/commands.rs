@@ -52,6 +52,22 @@ fn input_of_any_size_arrives_whole_and_its_end_is_seen() {
     });
 }
 
+/// A command comes in the first line of its request, and lines over 64 KiB were refused with 414.
+#[test]
+fn a_script_of_a_hundred_kilobytes_is_an_argument_like_any_other() {
+    on_stage(async |stage| {
+        stage.backend.add("scripted", 1);
+        stage.announce("scripted").await;
+        let script = format!("echo {} | wc -c", "y ".repeat(50_000));
+        for via in BOTH {
+            let ran = stage
+                .kubectl_with(via, &["exec", "scripted", "--", "sh", "-c", &script], &[])
+                .await;
+            assert_eq!(ran.ok().text().trim(), "100000", "{via:?}");
+        }
+    });
+}
+
 /// Input that nobody reads fills every buffer on the way. The exit code must still come through, and not be lost to a reset.
 #[test]
 fn a_command_that_ends_without_reading_its_input_still_gives_its_exit_code() {

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use russet_kubelet_api::stats::{Cpu, Memory, Node, Summary};
 use russet_kubelet_api::{
-    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogEntry, LogOptions, LogStream, Metrics, PodRef, Refusal,
-    RunningPod,
+    Backend, Check, ContainerRef, Duplex, Exec, Exit, Io, LogEntry, LogOptions, LogStream, Metrics, Page, PodRef,
+    Refusal, RunningPod,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
@@ -415,10 +415,10 @@ impl Backend for Local {
         })
     }
 
-    async fn metrics(&self, which: Metrics) -> Result<String, Refusal> {
+    async fn metrics(&self, which: Metrics) -> Result<Page, Refusal> {
         match which {
-            Metrics::Agent => Ok("# TYPE up gauge\nup 1\n".to_owned()),
-            _ => Ok(String::new()),
+            Metrics::Agent => Ok(Page::OpenMetrics("# TYPE up gauge\nup 1\n# EOF\n".to_owned())),
+            _ => Ok(Page::Text(String::new())),
         }
     }
 

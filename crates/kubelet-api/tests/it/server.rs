@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::alone::{Alone, Caller, Looking, authority, greet, half, handshake};
+use crate::alone::{Alone, Caller, Knowing, Looking, authority, greet, half, handshake};
 use crate::commands::runs;
 use crate::stage::{PATIENCE, eventually, read};
 
@@ -89,6 +89,28 @@ async fn idle_strangers_do_not_keep_the_apiserver_out() {
     let left = timeout(PATIENCE, idle[0].read(&mut [0; 1])).await.expect("an end");
     assert_eq!(left.unwrap_or(0), 0);
     greet(&mut known).await;
+}
+
+/// Whoever had a token that was good for nothing kept a seat with it for ever, and every Pod has one.
+#[tokio::test]
+async fn a_caller_without_rights_keeps_no_seat() {
+    let limits = Limits {
+        connections: 4,
+        strangers: 2,
+        ..Limits::default()
+    };
+    let alone = Alone::start_with(limits, Knowing).await;
+    for _ in 0..20 {
+        let mut socket = alone.connect_as_nobody().await;
+        let request = "GET /pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer powerless\r\n\r\n";
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        // To the end, which comes without our asking for it.
+        let read = timeout(Duration::from_secs(8), socket.read_to_string(&mut answer));
+        read.await.expect("an end").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    }
+    greet(&mut alone.connect().await).await;
 }
 
 /// A command that leaves its pid in `file` and stays.

@@ -10,7 +10,7 @@ use crate::supervise::{self, NotStarted, Order, Seen};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -146,7 +146,7 @@ impl Tart {
                 let begins = parts.last().map_or(0, |part| part.begins);
                 let output = tail(&log, started.log_offset.saturating_sub(begins));
                 match finished.code {
-                    Some(code) if !words::is_lost_line(Some(code), &output) => Some(Step::Ended {
+                    Some(code) if !words::is_lost_line(&name.to_string(), Some(code), &output) => Some(Step::Ended {
                         code,
                         finished: finished.at,
                     }),
@@ -174,8 +174,8 @@ async fn exit(vm: String, mut child: Child, heard: Option<JoinHandle<Vec<u8>>>) 
     };
     let said = String::from_utf8_lossy(&said);
     match status.code() {
-        Some(2) if words::is_lost_line(Some(2), &said) => Err(Error::NotRunning(vm)),
-        code if words::is_lost_line(code, &said) => Err(Error::NoAgent {
+        Some(2) if words::is_lost_line(&vm, Some(2), &said) => Err(Error::NotRunning(vm)),
+        code if words::is_lost_line(&vm, code, &said) => Err(Error::NoAgent {
             vm,
             why: words::first_useful(&said),
         }),
@@ -214,6 +214,12 @@ fn terminal(size: TerminalSize) -> io::Result<(File, File)> {
     unlockpt(&master)?;
     let name = ptsname(&master, Vec::new())?;
     let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    // `tart` does the same a moment later. What is typed before that would be shown twice, and some of it taken for orders.
+    let mut modes = tcgetattr(&slave)?;
+    let output = modes.output_modes;
+    modes.make_raw();
+    modes.output_modes = output;
+    tcsetattr(&slave, OptionalActions::Now, &modes)?;
     let master = File::from(master);
     resize(&master, size)?;
     Ok((master, File::from(slave)))

@@ -1,6 +1,7 @@
 //! Images, credentials, and everything that is on the host.
 
 use super::call::{DELETE, Extra, PULL, QUICK, Refusal, SET};
+use super::json::Row;
 use super::{Tart, words};
 use crate::error::Error;
 use crate::image::{Digest, ImageRef, Pinned};
@@ -52,9 +53,16 @@ impl Tart {
     }
 
     pub(super) async fn resolve_image(&self, image: &ImageRef) -> Result<Option<Digest>, Error> {
+        if let Some(pinned) = image.pinned() {
+            // `fqn` repeats a digest whether the image is there or not.
+            let rows = self.rows(&["list", "--source", "oci", "--format", "json"]).await?;
+            let here =
+                |row: &Row| ImageRef::parse(&row.name).is_ok_and(|listed| listed.pinned().as_ref() == Some(&pinned));
+            return Ok(rows.iter().any(here).then(|| pinned.digest().clone()));
+        }
         let answer = match self.call(&["fqn", &image.to_string()], QUICK).await? {
             Ok(answer) => answer,
-            Err(refusal) if words::is_missing(refusal.code, &refusal.stderr) => return Ok(None),
+            Err(refusal) if words::is_uncached(refusal.code, &refusal.stderr) => return Ok(None),
             Err(refusal) => return Err(refusal.into_error()),
         };
         let found = ImageRef::parse(answer.trim()).ok().and_then(|found| found.pinned());

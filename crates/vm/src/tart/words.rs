@@ -26,9 +26,14 @@ pub(super) fn is_missing(code: Option<i32>, stderr: &str) -> bool {
     code == Some(2) && stderr.contains("does not exist")
 }
 
-/// What is left of a VM whose deletion was cut short: `tart` neither lists nor deletes it.
-pub(super) fn is_half_deleted(stderr: &str) -> bool {
-    stderr.contains("VM is missing")
+/// `tart fqn` of a tag that is not in the cache.
+pub(super) fn is_uncached(code: Option<i32>, stderr: &str) -> bool {
+    is_missing(code, stderr) || code == Some(1) && stderr.contains("point to a digest")
+}
+
+/// `tart ip` of a guest that has none yet.
+pub(super) fn is_no_address(stderr: &str) -> bool {
+    stderr.contains("no IP address found")
 }
 
 pub(super) fn is_running(stderr: &str) -> bool {
@@ -64,8 +69,18 @@ pub(super) fn is_unsuitable(stderr: &str) -> bool {
     stderr.contains("LessThanMinimalResourcesError") || stderr.contains("should be larger than the current disk size")
 }
 
-/// Whether `tart exec` failed before or beside the program in the guest: its own last words stand where the program's would.
-pub(super) fn is_lost_line(code: Option<i32>, output: &str) -> bool {
+/// How gRPC says that a call did not come to its end.
+const BROKEN: [&str; 5] = [
+    "unavailable (14)",
+    "internal error (13)",
+    "cancelled (1)",
+    "deadline exceeded (4)",
+    "unknown (2)",
+];
+
+/// Whether `tart exec` failed before or beside the program in the guest: its own last words stand where the program's would. They are
+/// taken to the letter, since a program may end with the same code and nearly the same words.
+pub(super) fn is_lost_line(vm: &str, code: Option<i32>, output: &str) -> bool {
     let last = output
         .lines()
         .rev()
@@ -74,10 +89,17 @@ pub(super) fn is_lost_line(code: Option<i32>, output: &str) -> bool {
         .unwrap_or_default();
     match code {
         Some(1) => {
-            last.ends_with("is the Tart Guest Agent running?")
-                || last.starts_with("Error: the connection to the guest was lost")
+            let is = |status: &&str| {
+                let rest = last.strip_prefix("Error: ").and_then(|said| said.strip_prefix(*status));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            };
+            let unreachable = last.starts_with("Failed to connect to the VM using its control socket: ")
+                && last.ends_with("is the Tart Guest Agent running?");
+            unreachable || BROKEN.iter().any(is)
         }
-        Some(2) => last.ends_with("is not running") || last.ends_with("does not exist"),
+        Some(2) => {
+            last == format!("VM \"{vm}\" is not running") || last == format!("the specified VM \"{vm}\" does not exist")
+        }
         _ => false,
     }
 }
@@ -218,6 +240,45 @@ mod tests {
         );
         assert_eq!(failed("Error: the specified VM \"x\" does not exist"), "VMDamaged");
         assert_eq!(failed("Error: something new"), "StartFailed");
+    }
+
+    /// `tart exec` ends with 1 or 2 when the line to the guest breaks, as does many a program. `echo db is not running; exit 2` in a
+    /// container was taken for the end of its VM, and in a probe for no answer.
+    #[test]
+    fn a_broken_line_is_told_from_a_program_that_failed() {
+        for (code, lost) in [
+            (1, "output\nError: unavailable (14): Transport became inactive\n"),
+            (1, "Error: internal error (13)\n"),
+            (
+                1,
+                "Failed to connect to the VM using its control socket: refused, is the Tart Guest Agent running?\n",
+            ),
+            (2, "VM \"x\" is not running\n"),
+            (2, "the specified VM \"x\" does not exist\n"),
+        ] {
+            assert!(is_lost_line("x", Some(code), lost), "{lost}");
+            assert!(!is_lost_line("x", Some(3), lost), "{lost}");
+        }
+        for (code, failed) in [
+            (1, ""),
+            (1, "Error: unavailable"),
+            (1, "Error: unavailable (141)\n"),
+            (1, "Error: unavailable (14): one\nError: two\n"),
+            (1, "Error: the connection was lost\n"),
+            (1, "is the Tart Guest Agent running?\n"),
+            (2, "db is not running\n"),
+            (2, "VM \"y\" is not running\n"),
+            (2, "file does not exist\n"),
+        ] {
+            assert!(!is_lost_line("x", Some(code), failed), "{failed}");
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_not_here_is_no_failure() {
+        let said = "OCI storage error: ghcr.io/acme/mac:v1 is not a digest and doesn't point to a digest\n";
+        assert!(is_uncached(Some(1), said));
+        assert!(!is_uncached(Some(1), "OCI storage error: something else\n"));
     }
 
     #[test]

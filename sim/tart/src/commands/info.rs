@@ -191,7 +191,15 @@ pub(super) fn fqn(home: &Home, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let remote = RemoteName::parse(name)?;
-    let dir = home.cached(&remote).ok_or_else(|| Failure::missing(name))?;
+    if remote.is_digest() {
+        // Whether it is there or not.
+        say(&remote.full());
+        return Ok(());
+    }
+    let dir = home.cached(&remote).ok_or_else(|| {
+        let text = format!("OCI storage error: {name} is not a digest and doesn't point to a digest");
+        Failure::Own(text, 1)
+    })?;
     let digest = std::fs::canonicalize(dir.0)?
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());

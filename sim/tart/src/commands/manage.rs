@@ -14,6 +14,9 @@ use crate::vm::{Display, GB, MIB, VmDir, random_ecid, random_mac};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
+/// How many GB a clone makes room for at most.
+const PRUNE_LIMIT: u32 = 100;
+
 /// Every command but pull and clone first deletes what nobody locks in `tmp/`.
 pub(super) fn collect_garbage(home: &Home, switches: &Switches) {
     if let Some(why) = &switches.gc_error {
@@ -40,7 +43,7 @@ pub(super) fn clone(home: &Home, config: &Config, spec: &Spec, parsed: &Parsed) 
         return Err(spec.wrong("<new-name> should be a local name"));
     }
     spec.number::<u32>(parsed, "--concurrency")?;
-    spec.number::<u32>(parsed, "--prune-limit")?;
+    let prune_limit = spec.number::<u32>(parsed, "--prune-limit")?.unwrap_or(PRUNE_LIMIT);
     let from = if RemoteName::is_remote(source) {
         let remote = RemoteName::parse(source)?;
         // What is in the cache is not looked up again, so a tag that moved stays stale.
@@ -52,7 +55,11 @@ pub(super) fn clone(home: &Home, config: &Config, spec: &Spec, parsed: &Parsed) 
         home.local(source)?
     };
     from.touch();
-    let _global = locks::exclusive(&home.sim().join("home.lock"))?;
+    let global = locks::exclusive(&home.sim().join("home.lock"))?;
+    // Somebody else may have made room meanwhile.
+    if !from.config_path().is_file() {
+        return Err(Failure::missing(source));
+    }
     let temporary = format!("clone-{}", std::process::id());
     if space::is_full(home)? {
         // Pruning comes after the copy and cannot help (tart #222).
@@ -77,8 +84,10 @@ pub(super) fn clone(home: &Home, config: &Config, spec: &Spec, parsed: &Parsed) 
     // An existing VM of that name is overwritten without a word (tart #822).
     let _ = std::fs::remove_dir_all(&place);
     std::fs::rename(&fresh.0, &place)?;
-    VmDir(place).touch();
-    Ok(())
+    let place = VmDir(place);
+    place.touch();
+    drop(global);
+    space::make_room_for(home, config, &place, prune_limit.into())
 }
 
 pub(super) fn set(home: &Home, spec: &Spec, parsed: &Parsed) -> Result<(), Failure> {
@@ -204,7 +213,11 @@ pub(super) fn delete(home: &Home, names: &[String]) -> Result<(), Failure> {
             home.unlink(&remote)?;
             continue;
         }
-        let dir = home.local(name)?;
+        // All it opens is the file with the lock, and without that it knows of no VM.
+        let dir = VmDir(home.vms().join(name));
+        if name.starts_with('.') || !dir.config_path().is_file() {
+            return Err(Failure::missing(name));
+        }
         if locks::runner(&dir).is_some() {
             return Err(Failure::Own(format!("VM \"{name}\" is running"), 1));
         }

@@ -34,7 +34,7 @@ fn a_vm_that_runs_can_be_listed_as_stopped() {
     host.bad(&["stop", "vm"], "VM \"vm\" is not running", 2);
     host.bad(
         &["run", "vm"],
-        "Error: Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\"",
+        "Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\"",
         1,
     );
     vm.signal(Signal::INT);

@@ -114,6 +114,38 @@ fn clones_share_their_blocks_and_pulls_make_room_by_deleting_the_oldest_image() 
     assert!(!left.contains("acme/two") && left.contains("acme/three"), "{left}");
 }
 
+/// A clone shares its blocks, and `tart` makes room for those that it may come to write: an image that somebody is about to clone
+/// may be gone then.
+#[test]
+fn a_clone_makes_room_for_what_it_may_write_at_the_cost_of_other_images() {
+    let host = Host::new();
+    let other = "ghcr.io/acme/other:v1";
+    let image = Image {
+        label: "2".into(),
+        ..Image::default()
+    };
+    host.control.push(other, &image).unwrap();
+    host.good(&["pull", other]);
+    host.good(&["pull", IMAGE]);
+    // Both take 25 GB, and the clone may write 25 more.
+    host.control.switch(|switches| switches.capacity_gb = Some(60)).unwrap();
+    let kept = host
+        .command(&["clone", IMAGE, "first"])
+        .env("TART_NO_AUTO_PRUNE", "")
+        .output()
+        .unwrap();
+    assert_eq!(Said::from(kept).code, Some(0));
+    host.good(&["clone", IMAGE, "limited", "--prune-limit", "5"]);
+    assert!(host.good(&["list", "--quiet"]).contains("acme/other"));
+    host.good(&["clone", IMAGE, "second"]);
+    let left = host.good(&["list", "--quiet"]);
+    assert!(!left.contains("acme/other") && left.contains(IMAGE), "{left}");
+    // Its own image stays, however little that leaves.
+    host.control.switch(|switches| switches.capacity_gb = Some(26)).unwrap();
+    host.good(&["clone", IMAGE, "third"]);
+    assert!(host.good(&["list", "--quiet"]).contains(IMAGE));
+}
+
 /// Even where it may prune: the copy comes first.
 #[test]
 fn a_clone_on_a_full_disk_says_so_and_leaves_nothing() {

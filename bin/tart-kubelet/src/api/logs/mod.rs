@@ -18,10 +18,8 @@ use russet_vm::PodVm;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::pods::directory::{Handle, Instance, Shown};
-use read::{Origin, Source};
-
-/// Where an image that does all by itself leaves its log, in the folder for that.
-const LEFT: &str = "runner.log";
+use crate::pods::journal::Origin;
+use read::Source;
 
 /// The log of a container.
 pub(super) fn open(
@@ -69,15 +67,13 @@ fn source(handle: &Handle, container: &Container, vm: PodVm) -> Source {
     let room = handle.folders.room(&vm);
     let mut words = container.command.iter().chain(&container.args).flatten();
     let origin = if words.next().is_some() {
-        Origin::Kept {
-            log: room.log(),
-            marks: room.marks(),
-        }
+        Origin::Kept(room.log())
     } else {
-        Origin::Left(room.status().join(LEFT))
+        Origin::Left(room.left_log())
     };
     Source {
         origin,
+        marks: room.marks(),
         ledger: handle.ledger.clone(),
         vm,
         follow: false,

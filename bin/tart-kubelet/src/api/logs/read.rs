@@ -3,10 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs::Metadata;
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,13 +14,11 @@ use futures::stream;
 use jiff::Timestamp;
 use russet_kubelet_api::{LogEntry, LogStream};
 use russet_vm::PodVm;
-use russet_vm::log::{self, Part};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use russet_vm::log::Part;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use crate::ledger::Ledger;
-use crate::pods::journal::Marks;
+use crate::pods::journal::{Marks, Origin, plain};
 
 /// How often a log that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -34,44 +31,11 @@ const TURNS: u32 = 16;
 /// leaving a file of any length.
 const FARTHEST: u64 = 50 * 1024 * 1024;
 
-/// Where a log comes from.
-pub(super) enum Origin {
-    /// The supervisor of the container's program writes it, in several files, and the agent when what was said.
-    Kept { log: PathBuf, marks: PathBuf },
-    /// The guest writes it. It may put anything there at any time, so this is one plain file: the first that is found. What else
-    /// lies beside it, or in its place later, is not looked at.
-    Left(PathBuf),
-}
-
-impl Origin {
-    fn parts(&self) -> io::Result<Vec<Part>> {
-        match self {
-            Self::Kept { log, .. } => log::parts(log),
-            Self::Left(path) => {
-                let part = |(_, found): (std::fs::File, Metadata)| Part {
-                    path: path.clone(),
-                    begins: 0,
-                    length: found.len(),
-                    inode: found.ino(),
-                };
-                Ok(plain(path)?.map(part).into_iter().collect())
-            }
-        }
-    }
-
-    /// Where in the whole log the last so many lines begin.
-    async fn tail(&self, lines: u64) -> io::Result<u64> {
-        let farthest = match self {
-            Self::Kept { .. } => u64::MAX,
-            Self::Left(_) => FARTHEST,
-        };
-        tail(&self.parts()?, lines, farthest).await
-    }
-}
-
 /// A log, and how to tell when it is complete.
 pub(super) struct Source {
     pub(super) origin: Origin,
+    /// When what was said.
+    pub(super) marks: PathBuf,
     pub(super) ledger: Ledger,
     pub(super) vm: PodVm,
     pub(super) follow: bool,
@@ -80,6 +44,15 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Where in the whole log the last so many lines begin.
+    async fn tail(&self, lines: u64) -> io::Result<u64> {
+        let farthest = match &self.origin {
+            Origin::Kept(_) => u64::MAX,
+            Origin::Left(_) => FARTHEST,
+        };
+        tail(&self.origin.parts()?, lines, farthest).await
+    }
+
     /// Whether nothing more will be written.
     fn over(&self) -> bool {
         self.ledger
@@ -186,11 +159,8 @@ impl Reading {
     /// with one read: what is newer than all of them would have them read for each line.
     fn written(&mut self, offset: u64) -> Timestamp {
         let mut at = self.marks.at(offset);
-        if at.is_none()
-            && std::mem::take(&mut self.unmarked)
-            && let Origin::Kept { marks, .. } = &self.source.origin
-        {
-            self.marks = Marks::read(marks);
+        if at.is_none() && std::mem::take(&mut self.unmarked) {
+            self.marks = Marks::read(&self.source.marks);
             at = self.marks.at(offset);
         }
         at.or(self.changed).unwrap_or_else(Timestamp::now)
@@ -204,7 +174,7 @@ impl Reading {
     /// Reads on. `false` if there is nothing.
     pub(super) async fn more(&mut self) -> io::Result<bool> {
         if let Some(lines) = self.tail.take() {
-            self.offset = self.source.origin.tail(lines).await?;
+            self.offset = self.source.tail(lines).await?;
         }
         for _ in 0..TURNS {
             if self.read().await? {
@@ -270,19 +240,6 @@ impl Reading {
         });
         Ok(true)
     }
-}
-
-/// A plain file; what a guest put there instead is not read. `None` if there is none yet.
-fn plain(path: &Path) -> io::Result<Option<(std::fs::File, Metadata)>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => std::fs::File::from(file),
-        // Nothing, a link, a socket.
-        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::OPNOTSUPP) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let found = file.metadata()?;
-    Ok(found.is_file().then_some((file, found)))
 }
 
 /// Where in the whole log the last so many lines begin, or so many bytes if those are fewer.

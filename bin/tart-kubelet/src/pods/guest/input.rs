@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A program reads before anybody is attached and after everybody has left, so the pipe is in the guest and somebody always holds
-//! its other end; letting go of it is the end of input.
+//! its other end; letting go of it is the end of input. A container is told as running a moment before its pipe is there, so whoever
+//! brings input waits for it; where it was taken away the input is over, and whoever comes later is told that.
 
 use std::fmt::Write as _;
 
@@ -16,6 +17,12 @@ use super::{SHARES, STATUS, quoted};
 
 /// The pipe, in the guest. A VM has one container, so one name is enough.
 const PIPE: &str = "/tmp/.tart-kubelet-input";
+/// How [`feed`] ends when the input of the container is over.
+pub(crate) const OVER: i32 = 75;
+/// How [`feed`] ends when the container has no input although it should have had one long ago.
+pub(crate) const ABSENT: i32 = 76;
+/// For so many fifths of a second the pipe is waited for: longer than a guest needs to put its volumes in place.
+const TRIES: u32 = 300;
 /// The name of the container's terminal, in [`STATUS`].
 const TERMINAL: &str = "main.tty";
 
@@ -24,10 +31,10 @@ pub(super) fn open(text: &mut String) {
     let _ = write!(
         text,
         r#"input={PIPE}
-rm -f "$input" "$input.over"
-mkfifo -m 600 "$input" "$input.over" || fail "the input of the container could not be made"
+rm -f "$input" "$input.over" "$input.ended"
+mkfifo -m 600 "$input.over" "$input" || fail "the input of the container could not be made"
 exec 3<>"$input"
-( ( read -r _ <"$input.over"; rm -f "$input" "$input.over" ) >/dev/null 2>&1 & )
+( ( read -r _ <"$input.over"; : >"$input.ended"; rm -f "$input" "$input.over" ) >/dev/null 2>&1 & )
 exec <"$input" 3>&-
 "#
     );
@@ -46,7 +53,16 @@ pub(super) fn on_terminal(text: &mut String, command: &str) {
 
 /// The words that pass their input on to the container.
 pub(crate) fn feed() -> Vec<String> {
-    shell(&format!("[ -p {PIPE} ] || exit 0; exec cat >{PIPE}"))
+    shell(&format!(
+        r#"input={PIPE} tries=0
+until [ -p "$input" ]; do
+  [ ! -e "$input.ended" ] || exit {OVER}
+  [ $tries -lt {TRIES} ] || exit {ABSENT}
+  tries=$((tries + 1))
+  sleep 0.2
+done
+exec cat >"$input""#
+    ))
 }
 
 /// The words that end the container's input.
@@ -64,4 +80,65 @@ pub(crate) fn resize(size: TerminalSize) -> Vec<String> {
 
 fn shell(script: &str) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
+
+    /// Runs a script as a guest would, with its pipe in a folder of its own.
+    fn run(dir: &Path, script: &str) -> Child {
+        let script = script.replace(PIPE, &dir.join("input").display().to_string());
+        Command::new("/bin/sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn container(dir: &Path, program: &str) -> Child {
+        let mut script = "fail() { exit 125; }\n".to_owned();
+        open(&mut script);
+        run(dir, &(script + program))
+    }
+
+    fn told(dir: &Path, words: &[String]) -> Child {
+        run(dir, words.last().unwrap())
+    }
+
+    fn code(mut child: Child) -> Option<i32> {
+        child.wait().unwrap().code()
+    }
+
+    /// `kubectl run -i` attaches as soon as the container is told as running. Its pipe was not there yet, and what was typed was gone.
+    #[test]
+    fn what_is_said_before_the_pipe_is_there_is_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut early = told(dir.path(), &feed());
+        early.stdin.take().unwrap().write_all(b"early words").unwrap();
+        assert!(early.try_wait().unwrap().is_none(), "it waits for the pipe");
+        let container = container(dir.path(), "exec cat");
+        assert_eq!(code(early), Some(0));
+        assert_eq!(code(told(dir.path(), &end())), Some(0));
+        let heard = container.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard.stdout), "early words");
+    }
+
+    /// Whoever came after the end of input was told that all was heard.
+    #[test]
+    fn whoever_comes_after_the_end_of_the_input_learns_that_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let container = container(dir.path(), "exec cat");
+        let mut first = told(dir.path(), &feed());
+        first.stdin.take().unwrap().write_all(b"all of it").unwrap();
+        assert_eq!(code(first), Some(0));
+        assert_eq!(code(told(dir.path(), &end())), Some(0));
+        let heard = container.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard.stdout), "all of it");
+        assert_eq!(code(told(dir.path(), &feed())), Some(OVER));
+    }
 }

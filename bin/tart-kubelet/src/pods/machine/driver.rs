@@ -267,7 +267,7 @@ impl Driver {
             None => return Ok(Next::failed(reasons::CREATE, &Error::Missing(self.name.to_string()))),
             Some(Power::Running(process)) => return self.found_running(process),
             // It was started, and has ended before anybody wrote that down.
-            Some(Power::Ended(exit)) => return self.ended(Some(exit), None),
+            Some(Power::Ended(exit)) => return self.ended(Some(exit), None).await,
             Some(Power::Off) => {}
         }
         if self.stopping() || !self.take_place().await? {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use russet_pod::facts::reasons;
 use russet_pod::status::termination_message;
-use russet_vm::{Exit, How, Step};
+use russet_vm::{Exit, How, StartFailure, Step};
 
 use crate::ledger::Ending;
 
@@ -74,9 +74,9 @@ impl Told {
 }
 
 /// A start that failed, as opposed to a container that ran and ended: why.
-pub(super) fn not_started(exit: &Exit) -> Option<String> {
+pub(super) fn not_started(exit: &Exit) -> Option<&StartFailure> {
     match &exit.how {
-        How::Failed(failure) => Some(failure.to_string()),
+        How::Failed(failure) => Some(failure),
         _ => None,
     }
 }
@@ -94,7 +94,6 @@ pub(super) fn by_us(mut ending: Ending) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use russet_vm::StartFailure;
 
     fn told(how: Option<How>) -> Told {
         Told {

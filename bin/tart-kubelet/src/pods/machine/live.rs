@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use russet_pod::facts::reasons;
-use russet_vm::{Error, ExecRequest, Exit, GuestCommand, Power, Process, Step, collect};
+use russet_vm::{Error, ExecRequest, Exit, GuestCommand, Power, Process, StartFailure, Step, collect};
 use tokio::time::Instant;
 
 use super::driver::{Driver, Next, Trouble, missing_is_fine, told};
 use super::{Life, ending};
+use crate::host::LostCount;
 use crate::ledger::{Ending, Stage};
-use crate::pods::journal::Marker;
+use crate::pods::journal::{Marker, Origin};
 use crate::pods::{folder, guest};
 
 /// The name of the container's own program among those of its VM.
@@ -30,6 +31,10 @@ const WORRY: Duration = Duration::from_mins(1);
 const GIVE_UP: Duration = Duration::from_mins(10);
 /// How long one that did not come up waits before it is tried again.
 const AFTER_SILENCE: Duration = Duration::from_mins(1);
+/// How long one waits that macOS would not start.
+const REFUSED: Duration = Duration::from_secs(10);
+/// The same when macOS has lost count, which nothing but a reboot may cure.
+const COUNT_LOST: Duration = Duration::from_secs(30);
 /// How long the end of a VM may take to show after the line to its guest broke.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -56,15 +61,15 @@ impl Driver {
                 let exit = exit?;
                 // A program that took its VM down with it was seen to end first.
                 let step = self.shop.runtime.step(&self.name, MAIN).await?;
-                self.ended(exit, step)
+                self.ended(exit, step).await
             }
             step = up => match step {
                 // The line to the guest may be the first to notice that its VM ends.
                 Ok(Step::Lost) => {
                     let exit = tokio::time::timeout(SETTLE, self.shop.runtime.ended(&self.name)).await;
-                    self.ended(exit.ok().and_then(Result::ok), Some(Step::Lost))
+                    self.ended(exit.ok().and_then(Result::ok), Some(Step::Lost)).await
                 }
-                Ok(step) => self.ended(None, Some(step)),
+                Ok(step) => self.ended(None, Some(step)).await,
                 // It ended meanwhile, and the next look sees how.
                 Err(Trouble::Vm(Error::NotRunning(_))) => Ok(Next::Step),
                 Err(Trouble::Silent(message)) => Ok(Next::Failed {
@@ -83,17 +88,36 @@ impl Driver {
     }
 
     /// Writes down how it ended. One that never came up is no end of a container.
-    pub(super) fn ended(&self, exit: Option<Exit>, step: Option<Step>) -> Result<Next, Trouble> {
+    pub(super) async fn ended(&self, exit: Option<Exit>, step: Option<Step>) -> Result<Next, Trouble> {
         let ran = self.entry().is_some_and(|entry| entry.running.is_some());
         if let Some(why) = exit.as_ref().filter(|_| !ran).and_then(ending::not_started) {
-            return Ok(Next::Failed {
-                reason: reasons::RUN,
-                message: why,
-                pause: Duration::from_secs(10),
-            });
+            return self.not_started(why).await;
         }
         self.advance(Stage::Stopped(self.ending(exit, step)))?;
         Ok(Next::Step)
+    }
+
+    /// Says why it did not start, and tells the host's Node if macOS has lost count.
+    pub(super) async fn not_started(&self, why: &StartFailure) -> Result<Next, Trouble> {
+        let (mut message, mut pause) = (why.to_string(), REFUSED);
+        if matches!(why, StartFailure::TooMany(_)) {
+            let (running, limit) = (self.others().await?, self.shop.places.limit());
+            if running < limit {
+                let lost = LostCount { running, limit };
+                self.shop.board.set_lost_count(Some(lost));
+                (message, pause) = (lost.to_string(), COUNT_LOST);
+            }
+        }
+        Ok(Next::Failed {
+            reason: reasons::RUN,
+            message,
+            pause,
+        })
+    }
+
+    /// How many other VMs run, or are about to.
+    async fn others(&self) -> Result<usize, Error> {
+        Ok(self.shop.places.others(&self.vm).await?.len())
     }
 
     /// Waits for the guest, and starts the container's program in it. Does both only if that was not done.
@@ -142,6 +166,12 @@ impl Driver {
             self.shop
                 .ledger
                 .advance(&self.vm, |entry| entry.running = Some(since))?;
+            // It runs beside as many as it would not have before.
+            if let Some(lost) = self.shop.board.lost_count()
+                && self.others().await? >= lost.running
+            {
+                self.shop.board.set_lost_count(None);
+            }
         }
         self.life.send_replace(Life::Running { since, address });
         Ok(address)
@@ -168,7 +198,8 @@ impl Driver {
             };
             let asked = async { collect(self.shop.runtime.exec(&self.name, request).await?, b"", 1024).await };
             let why = match tokio::time::timeout(ANSWER, asked).await {
-                Ok(Ok(_)) => return Ok(()),
+                Ok(Ok(outcome)) if outcome.code == 0 => return Ok(()),
+                Ok(Ok(outcome)) => format!("`true` ended with {}", outcome.code),
                 Ok(Err(Error::NoAgent { why, .. })) => why,
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => format!("it took longer than {ANSWER:?}"),
@@ -201,7 +232,12 @@ impl Driver {
     async fn watch(&self, mut address: Option<Ipv4Addr>) -> Result<Step, Trouble> {
         let mut pause = LOOK;
         let begun = Instant::now();
-        let mut marker = Marker::new(self.room.log(), self.room.marks());
+        let log = if self.plan.command {
+            Origin::Kept(self.room.log())
+        } else {
+            Origin::Left(self.room.left_log())
+        };
+        let mut marker = Marker::new(log, self.room.marks());
         loop {
             if let Err(error) = marker.look(Timestamp::now()) {
                 tracing::debug!(vm = %self.vm, %error, "when a container said something could not be written down");
@@ -212,8 +248,6 @@ impl Driver {
                     Some(over) => return Ok(over),
                     None => return Ok(Step::Lost),
                 }
-            } else if address.is_some() {
-                std::future::pending::<()>().await;
             }
             if address.is_none()
                 && let Ok(Some(found)) = self.shop.runtime.address(&self.name).await

@@ -1,6 +1,8 @@
 use super::*;
 use crate::ledger::{Ending, Entry, Stage};
+use russet_vm::log;
 use std::io::Write as _;
+use std::path::Path;
 
 fn vm() -> PodVm {
     PodVm::new("ci", "job", "main", "0b5d7f3c", 0).unwrap()
@@ -8,10 +10,8 @@ fn vm() -> PodVm {
 
 fn source(dir: &Path) -> Source {
     Source {
-        origin: Origin::Kept {
-            log: dir.join("log"),
-            marks: dir.join("log.times"),
-        },
+        origin: Origin::Kept(dir.join("log")),
+        marks: dir.join("log.times"),
         ledger: Ledger::open(dir.join("vms")).unwrap(),
         vm: vm(),
         follow: false,
@@ -222,8 +222,8 @@ async fn the_last_lines_of_a_guest_are_not_looked_for_in_all_that_it_left() {
     std::fs::File::create(&path).unwrap().set_len(hole).unwrap();
     append(&path, "\nlast\n");
     let source = left(dir.path());
-    assert_eq!(source.origin.tail(1).await.unwrap(), hole + 1);
-    assert_eq!(source.origin.tail(5).await.unwrap(), hole + 6 - FARTHEST);
+    assert_eq!(source.tail(1).await.unwrap(), hole + 1);
+    assert_eq!(source.tail(5).await.unwrap(), hole + 6 - FARTHEST);
 }
 
 /// `kubectl logs -f` of a runner that was still booting ended at once, with nothing.
@@ -260,4 +260,24 @@ async fn a_log_that_a_guest_has_not_begun_is_waited_for() {
         .unwrap();
     let rest: Vec<String> = entries.map(text).collect().await;
     assert_eq!(rest, ["down"]);
+}
+
+/// Each line of a log that a guest leaves was as old as the last, so `--since` showed all of it or nothing.
+#[tokio::test]
+async fn what_a_guest_left_is_as_old_as_the_look_that_found_it() {
+    use crate::pods::journal::Marker;
+
+    let dir = tempfile::tempdir().unwrap();
+    let source = left(dir.path());
+    let (path, at) = (dir.path().join("runner.log"), |second| {
+        Timestamp::from_second(second).unwrap()
+    });
+    let mut marker = Marker::new(source.origin.clone(), source.marks.clone());
+    for (second, line) in [(1, "one\n"), (2, "two\n")] {
+        append(&path, line);
+        marker.look(at(second)).unwrap();
+    }
+    let entries = source.reading(None).entries();
+    let times: Vec<_> = entries.map(|entry| entry.unwrap().at).collect().await;
+    assert_eq!(times, [at(1), at(2)]);
 }

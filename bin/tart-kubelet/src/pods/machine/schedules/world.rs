@@ -2,6 +2,7 @@
 
 use super::mortal::{Disk, Fault, Mortal, Page, Pulse};
 use super::{Chance, Event, Judge, LIMIT, Moody, PODS};
+use crate::host::Board;
 use crate::housekeeping::Keeping;
 use crate::ledger::{Entry, Ledger, Stage};
 use crate::meters::Meters;
@@ -340,6 +341,7 @@ impl Agent {
                     pace: Arc::default(),
                     meters: Arc::clone(meters),
                     images,
+                    board: Board::default(),
                     logs: Keeping::default().logs,
                 },
                 machines: BTreeMap::new(),
