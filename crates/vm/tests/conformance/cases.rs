@@ -45,6 +45,7 @@ cases![
     an_image_that_nobody_has_is_not_pulled,
     a_call_that_is_dropped_can_be_repeated,
     an_image_that_was_dropped_is_gone,
+    an_image_is_here_only_once_it_was_pulled_however_it_is_named,
 ];
 
 async fn a_vm_is_cloned_started_used_stopped_and_deleted(world: Box<dyn World>) {
@@ -475,4 +476,19 @@ async fn an_image_that_was_dropped_is_gone(world: Box<dyn World>) {
     agent.remove_image(&pinned).await.unwrap();
     assert!(agent.list().await.unwrap().images.is_empty());
     assert_eq!(agent.resolve(&image()).await.unwrap(), None);
+}
+
+/// `tart fqn` repeats a digest whether its image is here or not. An image named so was never pulled: the clone that needed it fetched it
+/// by itself, without credentials and within the time of a clone.
+async fn an_image_is_here_only_once_it_was_pulled_however_it_is_named(world: Box<dyn World>) {
+    let agent = world.agent();
+    let digest = world.publish(&image(), "one");
+    let pinned = ImageRef::parse(&image().at(digest.clone()).to_string()).unwrap();
+    for name in [&image(), &pinned] {
+        assert_eq!(agent.resolve(name).await.unwrap(), None, "{name}");
+    }
+    agent.pull(&pinned, Pull::default()).await.unwrap();
+    assert_eq!(agent.resolve(&pinned).await.unwrap(), Some(digest.clone()));
+    agent.pull(&image(), Pull::default()).await.unwrap();
+    assert_eq!(agent.resolve(&image()).await.unwrap(), Some(digest));
 }

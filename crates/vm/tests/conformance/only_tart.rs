@@ -58,6 +58,8 @@ cases![
     a_guest_that_does_not_shut_down_with_its_host_is_stopped_hard,
     a_program_whose_supervisor_is_told_to_end_is_lost_at_once,
     a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew,
+    no_image_goes_to_make_room_without_our_asking,
+    a_program_may_say_what_it_likes_and_its_exit_code_is_true,
 ];
 
 /// tart #967: the lock is lost, so `tart list` says stopped, `tart stop` refuses, and a second run fails.
@@ -429,4 +431,37 @@ async fn a_vm_whose_deletion_was_cut_short_can_be_deleted_and_made_anew(world: T
     assert!(!folder.exists());
     cloned(&world, &name).await;
     assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
+}
+
+/// `tart` makes room by itself, and may take the image that the next Pod is about to be made of.
+async fn no_image_goes_to_make_room_without_our_asking(world: TartWorld) {
+    let agent = world.tart();
+    let other = russet_vm::ImageRef::parse("ghcr.io/acme/other:v1").unwrap();
+    let source = Source::Image(image().at(world.publish(&image(), "one")));
+    world.publish(&other, "other");
+    for image in [&other, &image()] {
+        agent.pull(image, Pull::default()).await.unwrap();
+    }
+    // Each takes 25 GB, and a clone may come to write as much again.
+    world
+        .control
+        .switch(|switches| switches.capacity_gb = Some(60))
+        .unwrap();
+    agent.clone_vm(&source, &vm("a")).await.unwrap();
+    assert!(agent.resolve(&other).await.unwrap().is_some());
+}
+
+/// What sounded like the words of `tart` was taken for them.
+async fn a_program_may_say_what_it_likes_and_its_exit_code_is_true(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    running(&world, &name).await;
+    for (says, code) in [
+        ("the database is not running", 2),
+        ("the file does not exist", 2),
+        ("is the Tart Guest Agent running?", 1),
+    ] {
+        let script = format!("echo {says} >&2; exit {code}");
+        let exec = agent.exec(&name, words(&["sh", "-c", &script])).await.unwrap();
+        assert_eq!(collect(exec, b"", 1 << 10).await.unwrap().code, code, "{says}");
+    }
 }
