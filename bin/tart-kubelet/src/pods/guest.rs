@@ -324,14 +324,17 @@ mod tests {
                 .unwrap();
             // Who does not read is no failure.
             let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-            assert!(child.wait().unwrap().success());
+            child.wait().unwrap().code()
         };
-        say(input::feed(), "one ");
-        say(input::feed(), "two");
-        say(input::end(), "");
+        for (words, text) in [(input::feed(), "one "), (input::feed(), "two"), (input::end(), "")] {
+            assert_eq!(say(words, text), Some(0));
+        }
         let output = reader.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "one two");
-        say(input::feed(), "nobody reads this, and nobody waits");
+        assert_eq!(
+            say(input::feed(), "nobody reads this, and nobody waits"),
+            Some(input::OVER)
+        );
     }
 
     /// A hook that was run right after the start did not find the volumes of its container, and failed.

@@ -147,6 +147,8 @@ pub(crate) async fn a_mac_that_has_lost_count_of_its_vms_says_so_and_runs_them_a
         mac.run(name, "true", json!({"spec": {"restartPolicy": "Never"}}))
             .await?;
         mac.until_ended(name).await?;
+        mac.delete(name).await?;
+        mac.until_gone(name).await?;
     }
     mac.until_empty().await?;
     mac.switch(|switches| switches.leak_slot = false)?;
