@@ -26,6 +26,7 @@ pub(crate) struct Birth {
     pub(crate) boot: String,
     pub(crate) boot_ms: u64,
     pub(crate) agent: bool,
+    pub(crate) agent_ms: u64,
     pub(crate) network: bool,
     pub(crate) deaf: bool,
 }
@@ -73,9 +74,13 @@ async fn live() -> std::io::Result<()> {
     }
     boot(&birth)?;
     tell("up");
+    // It comes with the login of the guest, which is later than its network. Whoever calls before that hangs: the other end is the host.
+    let mut login = std::pin::pin!(tokio::time::sleep(Duration::from_millis(birth.agent_ms)));
+    let mut logged_in = false;
     loop {
         tokio::select! {
-            connection = accept(listener.as_ref()) => {
+            () = &mut login, if !logged_in => logged_in = true,
+            connection = accept(listener.as_ref()), if logged_in => {
                 tokio::spawn(agent::serve(connection?, birth.address));
             }
             () = power_cut(&mut orders, birth.deaf) => return shut_down().await,

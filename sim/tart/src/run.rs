@@ -100,6 +100,7 @@ pub(crate) fn run(home: &Home, config: &Config, parsed: &Parsed) -> Result<u8, F
         boot: origin.image.boot,
         boot_ms: switches.boot_ms,
         agent: origin.image.agent && !switches.no_agent,
+        agent_ms: switches.agent_ms,
         network: !switches.no_network,
         deaf: switches.deaf_guest,
     };

@@ -36,6 +36,8 @@ pub struct Switches {
     pub boot_ms: u64,
     /// The guest never asks for an address.
     pub no_network: bool,
+    /// How much later than its address the guest agent of a guest is there.
+    pub agent_ms: u64,
     /// No guest agent comes up, whatever the image holds.
     pub no_agent: bool,
     /// `tart run` forgets its lock once the guest is up: the VM runs and is listed as stopped (tart #967).
@@ -100,6 +102,7 @@ impl Default for Switches {
             pull_times: None,
             boot_ms: 0,
             no_network: false,
+            agent_ms: 0,
             no_agent: false,
             lose_lock: false,
             leak_slot: false,

@@ -23,6 +23,20 @@ fn a_guest_that_shuts_down_ends_the_run_with_0() {
     host.good(&["delete", "vm"]);
 }
 
+/// The agent is started by the login of the guest, so a guest has an address before anything can be run in it.
+#[test]
+fn whoever_calls_before_the_guest_has_logged_in_waits() {
+    let host = Host::new();
+    host.control.switch(|switches| switches.agent_ms = 1_500).unwrap();
+    host.clone("vm");
+    let begun = std::time::Instant::now();
+    let vm = host.begin("vm", &[]);
+    wait("an address", || host.tart(&["ip", "vm"]).code == Some(0));
+    let said = vm.exec(&["echo", "hello"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "hello\n"));
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(1_500));
+}
+
 #[test]
 fn an_interrupt_stops_hard_and_sigusr2_asks_the_guest() {
     let host = Host::new();
