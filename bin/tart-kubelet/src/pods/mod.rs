@@ -19,6 +19,7 @@ pub(crate) mod images;
 pub(crate) mod journal;
 mod known;
 mod lasting;
+pub(crate) mod lock;
 pub(crate) mod machine;
 #[cfg(test)]
 mod pretended;
@@ -52,6 +53,8 @@ pub(crate) use self::evictions::Evictions;
 use self::folder::Folders;
 use self::images::Images;
 use self::lasting::Lasting;
+use self::lock::Lock;
+pub use self::lock::LockError;
 use self::machine::Shop;
 use self::roster::Roster;
 use self::server::Server;
@@ -151,10 +154,22 @@ impl Host {
     }
 }
 
+/// Why the Pods of a Node cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The state folder is not ours alone.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// What is in it cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
 /// The Pods of a Node.
 #[derive(Debug)]
 pub struct Pods {
     options: Options,
+    lock: Arc<Lock>,
     ledger: Ledger,
     directory: Directory,
 }
@@ -173,11 +188,15 @@ impl Drop for Seat {
 }
 
 impl Pods {
-    /// Reads the ledger. Without it nothing can be run.
-    pub fn open(options: Options) -> Result<Self, LedgerError> {
+    /// Takes the state folder for this agent alone, and reads the ledger. Without both nothing can be run. Blocks for up to 15 s while
+    /// another agent is about to end.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        // First: the ledger is read once, and must not change any more after that.
+        let lock = Arc::new(Lock::take(&options.state, lock::PATIENCE)?);
         let ledger = Ledger::open(options.state.join("vms"))?;
         Ok(Self {
             options,
+            lock,
             ledger,
             directory: Directory::default(),
         })
@@ -191,6 +210,7 @@ impl Pods {
             ledger: self.ledger.clone(),
             folders: Folders::new(&self.options.state),
             runtime: Arc::clone(&self.options.runtime),
+            _lock: Arc::clone(&self.lock),
         }
     }
 
@@ -198,6 +218,7 @@ impl Pods {
     pub async fn run(self) -> Infallible {
         let Self {
             options,
+            lock: _lock,
             ledger,
             directory,
         } = self;
