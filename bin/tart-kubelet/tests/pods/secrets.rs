@@ -7,8 +7,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{Api, PostParams};
 use russet_e2e::wait;
-use russet_sim_tart::PullFault;
+use russet_sim_tart::{Image, PullFault};
 use serde_json::{Value, json};
+use std::process::Stdio;
 
 /// In the environment, in a volume, and for the registry.
 pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_them() -> Result<()> {
@@ -68,6 +69,47 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     .await?;
     mac.delete("job").await?;
     mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+/// A container was dressed for its start and waited for a place when its agent was killed. The next agent dressed it again under
+/// another number, and what the first had written lay there for as long as the Pod did, Secrets and all.
+pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
+    let mac = Mac::new("secre3").await?;
+    let mut strangers = Vec::new();
+    for name in ["one", "two"] {
+        mac.control.create(name, &Image::default())?;
+        let mut tart = tokio::process::Command::new(mac.host.path("bin/tart"));
+        tart.args(["run", name, "--no-graphics"])
+            .env_clear()
+            .env("TART_HOME", mac.control.home())
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        strangers.push(tart.spawn()?);
+    }
+    wait::until_true("VMs of somebody else", PATIENCE, || async {
+        Ok(mac.control.running()?.len() == 2)
+    })
+    .await?;
+    let agent = mac.start()?;
+    let pod = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
+    let waits = |pod: &Pod| json!(pod.status).to_string().contains("as many virtual machines as macOS allows");
+    mac.until("job", "a Pod that waits for a place", waits).await?;
+    ensure!(mac.starts(&pod) == ["0"] && !mac.leaks(&mac.canary()).is_empty());
+    agent.killed().await?;
+    mac.control.kill_run("one")?;
+    let _agent = mac.start()?;
+    mac.until_running("job").await?;
+    ensure!(mac.starts(&pod) == ["1"], "{:?}", mac.starts(&pod));
+    mac.go(&pod)?;
+    mac.until_ended("job").await?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    drop(strangers);
+    mac.control.reboot()?;
     mac.until_empty().await
 }
 

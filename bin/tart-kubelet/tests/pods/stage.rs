@@ -164,6 +164,16 @@ impl Mac {
             .join("volumes/work")
     }
 
+    /// The folders that the starts of a Pod's container have, by their numbers.
+    pub(crate) fn starts(&self, pod: &Pod) -> Vec<String> {
+        let uid = pod.uid().unwrap_or_default();
+        let folder = self.host.path("state/pods").join(uid).join("containers/main");
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         self.pods().delete(name, &DeleteParams::default()).await?;
         Ok(())

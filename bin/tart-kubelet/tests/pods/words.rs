@@ -133,6 +133,9 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
         statuses.is_some_and(|all| all.iter().all(|container| container.restart_count == 0)),
         "a start that failed is no restart"
     );
+    // Each of the starts that failed had a folder, and thousands a day stayed.
+    let starts = mac.starts(&pod);
+    ensure!(starts.len() == 1, "{starts:?}");
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await

@@ -90,9 +90,7 @@ impl Worker {
         }
         if !awaited {
             tracing::debug!(%vm, "a start that was called off has come to its end");
-            if let Err(error) = self.host.folders.room(&vm).clear_secrets() {
-                tracing::warn!(%vm, %error, "what a container was to be started with could not be removed");
-            }
+            self.leave(&vm);
             // Nobody told it to stop yet, since others of its Pod have to end first; but nothing is left to be told.
             if present && self.kept.record.starts(&container) {
                 self.kept.record.facts.container_mut(&container).abandoned();

@@ -81,8 +81,26 @@ pub(super) fn is_main(pod: &Pod, container: &str) -> bool {
     first.is_some_and(|first| first.name == container)
 }
 
-/// Fetches and writes everything. May be dropped anywhere and done again.
+/// Fetches and writes everything. May be dropped anywhere and done again. One that fails leaves nothing: the next has a folder of
+/// its own.
 pub(super) async fn ready(
+    host: &Host,
+    pod: &Pod,
+    name: &str,
+    vm: PodVm,
+    facts: &PodFacts,
+    sources: &Sources,
+) -> Result<Ready, Refused> {
+    let made = make_ready(host, pod, name, vm.clone(), facts, sources).await;
+    if made.is_err()
+        && let Err(error) = host.folders.remove_room(&vm)
+    {
+        tracing::warn!(%vm, %error, "what a start left could not be removed");
+    }
+    made
+}
+
+async fn make_ready(
     host: &Host,
     pod: &Pod,
     name: &str,
