@@ -87,6 +87,7 @@ fn main() -> ExitCode {
         disasters::a_full_disk_holds_up_and_damages_nothing,
         clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
         secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
+        secrets::a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then,
         secrets::a_start_that_never_was_leaves_no_secret,
         secrets::an_image_that_came_with_a_secret_is_for_those_who_may_have_it,
         trust::the_trust_anchors_of_a_cluster_are_files_that_follow_them,

@@ -5,7 +5,7 @@ use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_e2e::wait;
 use russet_sim_tart::{Image, PullFault};
 use serde_json::{Value, json};
@@ -72,12 +72,31 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     mac.until_empty().await
 }
 
+/// A password was changed while the image of a Pod was pulled, which took twenty minutes. The container was started with the old one.
+pub(crate) async fn a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then() -> Result<()> {
+    let mac = Mac::new("secre4").await?;
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}, "stringData": {"WORD": word}});
+    let params = PatchParams::apply("test").force();
+    secrets.patch("later", &params, &Patch::Apply(secret("old"))).await?;
+    mac.switch(|switches| drop(switches.delay_ms.insert("pull".to_owned(), 10_000)))?;
+    let _agent = mac.start()?;
+    let more = json!({"spec": {"containers": [{"envFrom": [{}, {"secretRef": {"name": "later"}}]}]}});
+    mac.run("job", "[ \"$WORD\" = new ]", more).await?;
+    mac.until_told("job", "Pulling", 1).await?;
+    secrets.patch("later", &params, &Patch::Apply(secret("new"))).await?;
+    let (_, exit) = mac.until_ended("job").await?;
+    ensure!(exit.exit_code == 0, "it was told what was true before: {exit:?}");
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
 /// A container was dressed for its start and waited for a place when its agent was killed. The next agent dressed it again under
 /// another number, and what the first had written lay there for as long as the Pod did, Secrets and all.
 pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
     let mac = Mac::new("secre3").await?;
-    let mut strangers = Vec::new();
-    for name in ["one", "two"] {
+    let stranger = |name: &str| {
         mac.control.create(name, &Image::default())?;
         let mut tart = tokio::process::Command::new(mac.host.path("bin/tart"));
         tart.args(["run", name, "--no-graphics"])
@@ -88,8 +107,9 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true);
-        strangers.push(tart.spawn()?);
-    }
+        anyhow::Ok(tart.spawn()?)
+    };
+    let mut strangers = [stranger("one")?, stranger("two")?];
     wait::until_true("VMs of somebody else", PATIENCE, || async {
         Ok(mac.control.running()?.len() == 2)
     })
@@ -100,7 +120,8 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
     mac.until("job", "a Pod that waits for a place", waits).await?;
     ensure!(mac.starts(&pod) == ["0"] && !mac.leaks(&mac.canary()).is_empty());
     agent.killed().await?;
-    mac.control.kill_run("one")?;
+    let [one, two] = &mut strangers;
+    one.kill().await?;
     let _agent = mac.start()?;
     mac.until_running("job").await?;
     ensure!(mac.starts(&pod) == ["1"], "{:?}", mac.starts(&pod));
@@ -108,8 +129,7 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
     mac.until_ended("job").await?;
     mac.delete("job").await?;
     mac.until_gone("job").await?;
-    drop(strangers);
-    mac.control.reboot()?;
+    two.kill().await?;
     mac.until_empty().await
 }
 

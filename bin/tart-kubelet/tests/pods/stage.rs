@@ -271,6 +271,26 @@ impl Mac {
         Ok(())
     }
 
+    /// What was told of a Pod: the reasons of its events, in the order of the alphabet.
+    pub(crate) async fn told(&self, name: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let all = events.list(&about).await?.items;
+        let mut reasons: Vec<String> = all.into_iter().filter_map(|event| event.reason).collect();
+        reasons.sort();
+        Ok(reasons)
+    }
+
+    /// Waits until something was told of a Pod so many times.
+    pub(crate) async fn until_told(&self, name: &str, reason: &str, times: usize) -> Result<()> {
+        wait::until(&format!("{reason} of {name}, {times} times"), PATIENCE, || async {
+            let told = self.told(name).await?;
+            let heard = told.iter().filter(|told| *told == reason).count();
+            Ok(if heard == times { Look::Done(()) } else { Look::not_yet((told, self.host.log())) })
+        })
+        .await
+    }
+
     /// No event has this reason.
     pub(crate) async fn nobody_was_told(&self, reason: &str) -> Result<()> {
         let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);

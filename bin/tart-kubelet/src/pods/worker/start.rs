@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use russet_api::{audiences, labels};
 use russet_pod::facts::{PodFacts, reasons};
 use russet_pod::quantity::Amount;
-use russet_pod::{Context, Token, TokenKey, env, mounted_tokens, spec};
+use russet_pod::{Context, Objects, Token, TokenKey, env, mounted_tokens, spec};
 use russet_telemetry::Secret;
 use russet_vm::{Access, Credentials, Error, Hardware, ImageRef, Launch, PodVm, PullPolicy, Screen, Share, Source};
 use tokio::time::Instant;
@@ -24,6 +24,8 @@ use crate::pods::images;
 use crate::pods::machine::{Plan, Tally};
 
 const MIB: i64 = 1024 * 1024;
+/// What was read before a pull that took this long is read again.
+const STALE: Duration = Duration::from_secs(2);
 
 /// A container that can be given its VM.
 pub(super) struct Ready {
@@ -112,7 +114,8 @@ async fn make_ready(
     let (_, container) = spec::container(pod, name).ok_or_else(missing)?;
     let text = container.image.clone().unwrap_or_default();
     let image = ImageRef::parse(&text).map_err(|error| Refused::new(reasons::BAD_IMAGE, &error))?;
-    let read = objects::read_all(host, pod, sources).await?;
+    // What is wrong with it is said before a pull that may take an hour.
+    let mut read = objects::read_all(host, pod, sources).await?;
     let allocatable = host.allocatable();
     let late = late(container, vm.uid());
     let context = Context {
@@ -121,13 +124,20 @@ async fn make_ready(
         pod_ips: late.as_ref().map_or(&facts.pod_ips, std::slice::from_ref),
         allocatable: &allocatable,
     };
-    let environment =
-        env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, &error))?;
+    let told = |read: &Objects| {
+        env::environment(&context, container, read).map_err(|error| Refused::new(reasons::CONFIG, &error))
+    };
+    let mut environment = told(&read)?;
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
     let logins = objects::logins(host, pod, sources).await;
     let begun = Instant::now();
     let golden = pull(host, pod, image, policy, logins).await?;
     let fetched = begun.elapsed();
+    if fetched >= STALE {
+        // A container is told what is true when it starts, and gets a token that lasts.
+        read = objects::read_all(host, pod, sources).await?;
+        environment = told(&read)?;
+    }
     let room = host.folders.room(&vm);
     let unmade = |error| {
         Refused::new(
