@@ -15,6 +15,7 @@ mod probes;
 mod report;
 mod scrape;
 mod start;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -38,6 +39,7 @@ use self::probes::{Probed, Rounds};
 use self::report::{Wrote, version};
 use self::scrape::Scraped;
 use self::start::{Ready, Refused};
+use self::told::Told;
 use super::Host;
 use super::directory::{Instance, Shown};
 use super::machine::{Life, Machine};
@@ -125,8 +127,7 @@ pub(super) struct Worker {
     unhurried: Option<Instant>,
     /// When what is known is written down again, after that failed.
     save_again: Option<Instant>,
-    /// What was told last, so that it is not told again and again.
-    told: BTreeMap<String, String>,
+    told: Told,
 }
 
 impl Worker {
@@ -167,7 +168,7 @@ impl Worker {
             pause: AGAIN,
             unhurried: None,
             save_again: None,
-            told: BTreeMap::new(),
+            told: Told::default(),
         }
     }
 
@@ -255,7 +256,8 @@ impl Worker {
         let facts = &mut self.kept.record.facts;
         facts.started.get_or_insert(now);
         facts.host_ips = (self.host.options.address)().into_iter().collect();
-        let mut over = Vec::new();
+        let (mut over, mut news) = (Vec::new(), Vec::new());
+        let begun = |name: &str| (name.to_owned(), "Started", format!("Started container {name}"));
         for (name, machine) in &self.machines {
             let life = machine.now();
             if let Some(address) = life.address()
@@ -270,24 +272,35 @@ impl Worker {
                 Life::Running { since, .. } => {
                     if !matches!(known.state, State::Running { .. }) {
                         known.running(record::id(&machine.vm), since);
+                        news.push(begun(name));
                     }
                 }
                 Life::Failed { reason, message, pause } => {
                     self.host.shop.meters.failed();
                     match known.stopping {
                         Some(_) => known.abandoned(),
-                        None => known.stuck(reason, message, now + pause),
+                        None => {
+                            news.push((name.clone(), "Failed", message.clone()));
+                            known.stuck(reason, message, now + pause);
+                        }
                     }
                     over.push(name.clone());
                 }
                 Life::Ended { gone: false, .. } => {}
                 Life::Ended { ending, gone: true, .. } => {
                     if let Some(entry) = self.host.shop.ledger.get(&machine.vm) {
+                        // It ran so shortly that only its end was seen.
+                        if entry.running.is_some() && matches!(known.state, State::Starting { .. }) {
+                            news.push(begun(name));
+                        }
                         known.exited(record::exit(&machine.vm, &entry, &ending));
                     }
                     over.push(name.clone());
                 }
             }
+        }
+        for (container, reason, message) in news {
+            self.tell_of(&container, reason, &message);
         }
         for name in over {
             if let Some(machine) = self.machines.remove(&name) {
@@ -358,19 +371,6 @@ impl Worker {
             tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
         }
         self.save_again = Some(Instant::now() + SAVE_AGAIN);
-    }
-
-    /// An event, unless it was the last one of its kind.
-    fn tell_once(&mut self, reason: &str, message: &str) {
-        if self.told.get(reason).is_some_and(|last| last == message) {
-            return;
-        }
-        self.told.insert(reason.to_owned(), message.to_owned());
-        let kind = match reason {
-            "Killing" | "Created" | "Started" | "Pulled" | "Pulling" => "Normal",
-            _ => "Warning",
-        };
-        self.host.server.tell(&self.pod, kind, reason, message);
     }
 
     /// Until something happens, or it is time.

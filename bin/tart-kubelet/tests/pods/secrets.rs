@@ -116,7 +116,11 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
     .await?;
     let agent = mac.start()?;
     let pod = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    let waits = |pod: &Pod| json!(pod.status).to_string().contains("as many virtual machines as macOS allows");
+    let waits = |pod: &Pod| {
+        json!(pod.status)
+            .to_string()
+            .contains("as many virtual machines as macOS allows")
+    };
     mac.until("job", "a Pod that waits for a place", waits).await?;
     ensure!(mac.starts(&pod) == ["0"] && !mac.leaks(&mac.canary()).is_empty());
     agent.killed().await?;

@@ -286,7 +286,11 @@ impl Mac {
         wait::until(&format!("{reason} of {name}, {times} times"), PATIENCE, || async {
             let told = self.told(name).await?;
             let heard = told.iter().filter(|told| *told == reason).count();
-            Ok(if heard == times { Look::Done(()) } else { Look::not_yet((told, self.host.log())) })
+            Ok(if heard >= times {
+                Look::Done(())
+            } else {
+                Look::not_yet((told, self.host.log()))
+            })
         })
         .await
     }

@@ -120,7 +120,7 @@ impl Worker {
             return;
         };
         let begun = Instant::now();
-        let message = stop.message();
+        let (message, container) = (stop.message(), stop.container.clone());
         match stop.pre_stop.clone() {
             None => machine.stop_by(begun + stop.grace),
             Some(hook) => {
@@ -139,7 +139,7 @@ impl Worker {
             }
         }
         if first {
-            self.tell_once("Killing", &message);
+            self.tell_of(&container, "Killing", &message);
         }
     }
 

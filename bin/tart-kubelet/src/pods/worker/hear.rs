@@ -81,7 +81,7 @@ impl Worker {
     }
 
     /// A container that can be given its VM gets it, if anybody still waits for that.
-    fn ready(&mut self, container: String, Ready { vm, plan }: Ready) {
+    fn ready(&mut self, container: String, Ready { vm, plan, pulled }: Ready) {
         let record = &self.kept.record;
         let awaited = record.awaits(&vm);
         let present = record.attempts.get(&container) == Some(&vm.attempt());
@@ -100,7 +100,8 @@ impl Worker {
         let facts = self.kept.record.facts.container_mut(&container);
         facts.image_id = Some(plan.image.clone());
         facts.before = None;
-        self.tell_once("Created", &format!("Created container: {container}"));
+        self.tell_of(&container, "Pulled", &pulled);
+        self.tell_of(&container, "Created", &format!("Created container: {container}"));
         let machine = self.machine(vm, plan);
         self.machines.insert(container, machine);
     }
@@ -130,6 +131,6 @@ impl Worker {
         } else {
             facts.stuck(refused.reason, refused.message.clone(), retry);
         }
-        self.tell_once("Failed", &refused.message);
+        self.tell_of(container, "Failed", &refused.message);
     }
 }

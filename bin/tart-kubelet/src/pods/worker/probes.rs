@@ -104,7 +104,7 @@ impl Worker {
             rounds.probes.report(facts);
         }
         if let Some(message) = probed.answer.event(probed.kind) {
-            self.tell_once("Unhealthy", &message);
+            self.tell_of(&probed.container, "Unhealthy", &message);
         }
     }
 }

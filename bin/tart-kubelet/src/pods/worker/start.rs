@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -31,6 +33,8 @@ const STALE: Duration = Duration::from_secs(2);
 pub(super) struct Ready {
     pub(super) vm: PodVm,
     pub(super) plan: Plan,
+    /// Where its image came from, in words.
+    pub(super) pulled: String,
 }
 
 /// Why a container cannot start now.
@@ -131,8 +135,14 @@ async fn make_ready(
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
     let logins = objects::logins(host, pod, sources).await;
     let begun = Instant::now();
-    let golden = pull(host, pod, image, policy, logins).await?;
+    let (golden, asked) = pull(host, pod, image, policy, logins).await?;
     let fetched = begun.elapsed();
+    let pulled = match (asked, golden.fresh) {
+        (true, true) => format!("Successfully pulled image \"{text}\" in {fetched:.1?}"),
+        // How long it took to hear that nothing has changed is no news each time.
+        (true, false) => format!("Successfully pulled image \"{text}\""),
+        (false, _) => format!("Container image \"{text}\" is present on the host"),
+    };
     if fetched >= STALE {
         // A container is told what is true when it starts, and gets a token that lasts.
         read = objects::read_all(host, pod, sources).await?;
@@ -187,7 +197,7 @@ async fn make_ready(
             ..Tally::default()
         },
     };
-    Ok(Ready { vm, plan })
+    Ok(Ready { vm, plan, pulled })
 }
 
 pub(super) fn share(name: &str, path: &Path, access: Access) -> Share {
@@ -216,29 +226,37 @@ pub(super) fn dispatch_token<'t>(
     tokens.get(key)
 }
 
+/// The base of an image, and whether its registry was asked for it.
 async fn pull(
     host: &Host,
     pod: &Pod,
     image: ImageRef,
     policy: PullPolicy,
     logins: Vec<Credentials>,
-) -> Result<russet_vm::Golden, Refused> {
+) -> Result<(russet_vm::Golden, bool), Refused> {
     let shown = image.to_string();
     let pulls = |reason, message| Refused {
         pulls: true,
         ..Refused::new(reason, &message)
     };
     let pool = pod.labels().get(labels::RUNNER_POOL).cloned().unwrap_or_default();
+    // With several credentials a registry may be asked several times.
+    let asked = Arc::new(AtomicBool::new(false));
+    let asks = {
+        let (asked, server, pod) = (Arc::clone(&asked), host.server.clone(), pod.clone());
+        let message = format!("Pulling image \"{shown}\"");
+        move || {
+            if !asked.swap(true, Ordering::Relaxed) {
+                server.tell(&pod, "Normal", "Pulling", &message);
+            }
+        }
+    };
     match host
         .images()
-        .ensure(image, policy, images::Asker::Pod(logins), pool)
+        .ensure(image, policy, images::Asker::Pod(logins), pool, asks)
         .await
     {
-        Ok(golden) => {
-            let message = format!("Container image \"{shown}\" is present on the host");
-            host.server.tell(pod, "Normal", "Pulled", &message);
-            Ok(golden)
-        }
+        Ok(golden) => Ok((golden, asked.load(Ordering::Relaxed))),
         Err(Error::Missing(_)) if policy == PullPolicy::Never => Err(pulls(
             reasons::NEVER_PULL,
             format!("Container image \"{shown}\" is not present with pull policy of Never"),
