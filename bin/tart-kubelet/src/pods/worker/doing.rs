@@ -85,8 +85,12 @@ impl Worker {
         let Some(machine) = self.machines.get(&container) else {
             return;
         };
-        // Where the VM of an earlier agent is has to be found out anew; the hook is asked for again when it is.
-        if !matches!(machine.now(), Life::Running { .. }) {
+        // Where the VM of an earlier agent is has to be found out anew, and one that has just come up may have no address yet; the hook
+        // is asked for again when that is known.
+        let Life::Running { address, .. } = machine.now() else {
+            return;
+        };
+        if address.is_none() && hook.http_get.is_some() {
             return;
         }
         self.kept.record.facts.container_mut(&container).post_start = Hook::Running;
