@@ -23,6 +23,7 @@ pub(crate) mod lock;
 pub(crate) mod machine;
 #[cfg(test)]
 mod pretended;
+mod reach;
 mod record;
 mod recover;
 mod roster;
@@ -56,6 +57,7 @@ use self::lasting::Lasting;
 use self::lock::Lock;
 pub use self::lock::LockError;
 use self::machine::Shop;
+use self::reach::Reach;
 use self::roster::Roster;
 use self::server::Server;
 use self::watched::Watched;
@@ -120,6 +122,7 @@ pub(crate) struct Host {
     pub(crate) watched: Watched,
     pub(crate) around: Around,
     pub(crate) folders: Folders,
+    pub(crate) reach: Reach,
     pub(crate) roster: Roster,
     pub(crate) directory: Directory,
 }
@@ -168,7 +171,8 @@ pub enum OpenError {
 /// The Pods of a Node.
 #[derive(Debug)]
 pub struct Pods {
-    options: Options,
+    /// In a box, as it is large and whoever awaits the Pods carries it.
+    options: Box<Options>,
     lock: Arc<Lock>,
     ledger: Ledger,
     directory: Directory,
@@ -195,7 +199,7 @@ impl Pods {
         let lock = Arc::new(Lock::take(&options.state, lock::PATIENCE)?);
         let ledger = Ledger::open(options.state.join("vms"))?;
         Ok(Self {
-            options,
+            options: Box::new(options),
             lock,
             ledger,
             directory: Directory::default(),
@@ -222,6 +226,7 @@ impl Pods {
             ledger,
             directory,
         } = self;
+        let options = *options;
         let occupied = recover::recover(&options.runtime, &ledger).await;
         let places = Places::new(Arc::clone(&options.runtime), LIMIT, occupied);
         let images = Images::new(
@@ -252,6 +257,7 @@ impl Pods {
             watched: Watched::new(options.watching.clone()),
             around: Around::watch(&options.watching, &options.node),
             folders: Folders::new(&options.state),
+            reach: Reach::default(),
             roster: Roster::default(),
             directory,
             options,

@@ -277,12 +277,11 @@ impl Worker {
                 }
                 Life::Failed { reason, message, pause } => {
                     self.host.shop.meters.failed();
-                    match known.stopping {
-                        Some(_) => known.abandoned(),
-                        None => {
-                            news.push((name.clone(), "Failed", message.clone()));
-                            known.stuck(reason, message, now + pause);
-                        }
+                    if known.stopping.is_some() {
+                        known.abandoned();
+                    } else {
+                        news.push((name.clone(), "Failed", message.clone()));
+                        known.stuck(reason, message, now + pause);
                     }
                     over.push(name.clone());
                 }

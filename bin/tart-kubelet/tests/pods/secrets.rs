@@ -79,7 +79,7 @@ pub(crate) async fn a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then
     let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}, "stringData": {"WORD": word}});
     let params = PatchParams::apply("test").force();
     secrets.patch("later", &params, &Patch::Apply(secret("old"))).await?;
-    mac.switch(|switches| drop(switches.delay_ms.insert("pull".to_owned(), 10_000)))?;
+    mac.switch(|switches| switches.delay_ms = [("pull".to_owned(), 10_000)].into())?;
     let _agent = mac.start()?;
     let more = json!({"spec": {"containers": [{"envFrom": [{}, {"secretRef": {"name": "later"}}]}]}});
     mac.run("job", "[ \"$WORD\" = new ]", more).await?;

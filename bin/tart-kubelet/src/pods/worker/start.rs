@@ -148,6 +148,9 @@ async fn make_ready(
         read = objects::read_all(host, pod, sources).await?;
         environment = told(&read)?;
     }
+    let folders = objects::of_host(host, &context, container, &read).await;
+    let folders = folders.map_err(|why| Refused::new(reasons::CONFIG, &why))?;
+    // Nothing is waited for from here on, so that one that is called off has written nothing or is heard of.
     let room = host.folders.room(&vm);
     let unmade = |error| {
         Refused::new(
@@ -156,7 +159,7 @@ async fn make_ready(
         )
     };
     room.furnish().map_err(unmade)?;
-    let (links, mut shares) = objects::shares(host, &context, container, &environment, &read, &room)
+    let (links, mut shares) = objects::shares(host, pod, container, &environment, &folders, &room)
         .map_err(|why| Refused::new(reasons::CONFIG, &why))?;
     let command = environment.command(container);
     let program = Program {
