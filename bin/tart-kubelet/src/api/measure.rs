@@ -284,6 +284,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::pods::directory::Directory;
     use crate::pods::folder::Folders;
+    use crate::pods::lock::Lock;
     use russet_vm::{ImageRef, Launch, PodVm, Pull, Source, Synthetic, synthetic};
     use std::sync::Arc;
     use tokio::sync::watch;
@@ -364,6 +365,7 @@ mod tests {
             ledger: Ledger::open(dir.path().join("vms")).unwrap(),
             folders: Folders::new(dir.path()),
             runtime: Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default()))),
+            _lock: Arc::new(Lock::take(dir.path(), Duration::ZERO).unwrap()),
         };
         let node = measured().summary(&handle).await.unwrap().node;
         assert_eq!(node.start_time, Timestamp::UNIX_EPOCH);

@@ -106,7 +106,9 @@ impl Wish {
             };
             let images = host.images().clone();
             self.tasks.spawn(async move {
-                let golden = images.ensure(name.clone(), policy, Asker::Owner, POOL.to_owned()).await;
+                let golden = images
+                    .ensure(name.clone(), policy, Asker::Owner, POOL.to_owned(), || {})
+                    .await;
                 (name, golden)
             });
         }

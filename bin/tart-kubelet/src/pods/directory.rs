@@ -10,6 +10,7 @@ use russet_vm::{PodVm, Runtime};
 use tokio::sync::watch;
 
 use super::folder::Folders;
+use super::lock::Lock;
 use super::machine::Life;
 use crate::ledger::{Ledger, Stage};
 
@@ -86,6 +87,8 @@ pub struct Handle {
     pub(crate) ledger: Ledger,
     pub(crate) folders: Folders,
     pub(crate) runtime: Arc<dyn Runtime>,
+    /// An agent that ends has its callers told first, and its successor waits for that.
+    pub(crate) _lock: Arc<Lock>,
 }
 
 impl Handle {

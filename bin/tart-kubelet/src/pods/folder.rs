@@ -70,6 +70,25 @@ impl Folders {
         self.trash.throw(&self.volumes(uid))
     }
 
+    /// Removes the starts of a Pod's containers that are not wanted, by container and attempt. What else lies there is left alone.
+    pub(crate) fn remove_rooms(&self, uid: &str, wanted: impl Fn(&str, u32) -> bool) -> io::Result<()> {
+        let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut first = Ok(());
+        for container in inside(&self.pod(uid).join("containers")) {
+            let name = container.file_name();
+            for room in inside(&container.path()) {
+                let attempt = room.file_name().to_str().and_then(|attempt| attempt.parse().ok());
+                let (Some(name), Some(attempt)) = (name.to_str(), attempt) else {
+                    continue;
+                };
+                if !wanted(name, attempt) {
+                    first = first.and(self.trash.throw(&room.path()));
+                }
+            }
+        }
+        first
+    }
+
     /// Removes everything of one start of a container.
     pub(crate) fn remove_room(&self, vm: &PodVm) -> io::Result<()> {
         self.trash.throw(&self.room(vm).0)
@@ -204,6 +223,27 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "hello").unwrap();
         assert_eq!(room.left("runner.log", 3).unwrap(), b"llo");
+    }
+
+    /// An agent was killed while a container that was dressed for its start waited for a place. The next one used another number,
+    /// and the Secrets of the first lay there for as long as the Pod did.
+    #[test]
+    fn starts_that_nobody_wants_go_and_the_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folders, wanted) = (Folders::new(dir.path()), room(dir.path()));
+        let vm = |container, attempt| PodVm::new("ci", "job-1", container, "0b5d7f3c", attempt).unwrap();
+        let unwanted = [vm("main", 1), vm("main", 3), vm("side", 2)].map(|vm| folders.room(&vm));
+        for room in &unwanted {
+            room.furnish().unwrap();
+            crate::file::write(&room.env().join("tuist.env"), b"KEY=value").unwrap();
+        }
+        let stranger = folders.pod("0b5d7f3c").join("containers/main/notes");
+        make(&stranger).unwrap();
+        let keep = |container: &str, attempt| (container, attempt) == ("main", 2);
+        folders.remove_rooms("0b5d7f3c", keep).unwrap();
+        assert!(unwanted.iter().all(|room| !room.0.exists()));
+        assert!(wanted.env().exists() && stranger.exists());
+        folders.remove_rooms("nobody", keep).unwrap();
     }
 
     #[test]

@@ -19,9 +19,11 @@ pub(crate) mod images;
 pub(crate) mod journal;
 mod known;
 mod lasting;
+pub(crate) mod lock;
 pub(crate) mod machine;
 #[cfg(test)]
 mod pretended;
+mod reach;
 mod record;
 mod recover;
 mod roster;
@@ -52,7 +54,10 @@ pub(crate) use self::evictions::Evictions;
 use self::folder::Folders;
 use self::images::Images;
 use self::lasting::Lasting;
+use self::lock::Lock;
+pub use self::lock::LockError;
 use self::machine::Shop;
+use self::reach::Reach;
 use self::roster::Roster;
 use self::server::Server;
 use self::watched::Watched;
@@ -117,6 +122,7 @@ pub(crate) struct Host {
     pub(crate) watched: Watched,
     pub(crate) around: Around,
     pub(crate) folders: Folders,
+    pub(crate) reach: Reach,
     pub(crate) roster: Roster,
     pub(crate) directory: Directory,
 }
@@ -151,10 +157,23 @@ impl Host {
     }
 }
 
+/// Why the Pods of a Node cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The state folder is not ours alone.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// What is in it cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
 /// The Pods of a Node.
 #[derive(Debug)]
 pub struct Pods {
-    options: Options,
+    /// In a box, as it is large and whoever awaits the Pods carries it.
+    options: Box<Options>,
+    lock: Arc<Lock>,
     ledger: Ledger,
     directory: Directory,
 }
@@ -173,11 +192,15 @@ impl Drop for Seat {
 }
 
 impl Pods {
-    /// Reads the ledger. Without it nothing can be run.
-    pub fn open(options: Options) -> Result<Self, LedgerError> {
+    /// Takes the state folder for this agent alone, and reads the ledger. Without both nothing can be run. Blocks for up to 15 s while
+    /// another agent is about to end.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        // First: the ledger is read once, and must not change any more after that.
+        let lock = Arc::new(Lock::take(&options.state, lock::PATIENCE)?);
         let ledger = Ledger::open(options.state.join("vms"))?;
         Ok(Self {
-            options,
+            options: Box::new(options),
+            lock,
             ledger,
             directory: Directory::default(),
         })
@@ -191,6 +214,7 @@ impl Pods {
             ledger: self.ledger.clone(),
             folders: Folders::new(&self.options.state),
             runtime: Arc::clone(&self.options.runtime),
+            _lock: Arc::clone(&self.lock),
         }
     }
 
@@ -198,9 +222,11 @@ impl Pods {
     pub async fn run(self) -> Infallible {
         let Self {
             options,
+            lock: _lock,
             ledger,
             directory,
         } = self;
+        let options = *options;
         let occupied = recover::recover(&options.runtime, &ledger).await;
         let places = Places::new(Arc::clone(&options.runtime), LIMIT, occupied);
         let images = Images::new(
@@ -231,6 +257,7 @@ impl Pods {
             watched: Watched::new(options.watching.clone()),
             around: Around::watch(&options.watching, &options.node),
             folders: Folders::new(&options.state),
+            reach: Reach::default(),
             roster: Roster::default(),
             directory,
             options,

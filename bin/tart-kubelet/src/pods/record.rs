@@ -16,6 +16,7 @@ use crate::file;
 use crate::ledger::{Entry, Stage};
 
 const FILE: &str = "facts.json";
+const SCHEME: &str = "tart://";
 
 /// What is known of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +102,22 @@ impl Record {
         present && !over && self.starts(vm.container())
     }
 
+    /// Whether this start of a container is one of the two whose log may be asked for. The entry of one that ran can be lost, its
+    /// log with it must not be.
+    pub(crate) fn shows(&self, container: &str, attempt: u32) -> bool {
+        let facts = self.facts.container(container);
+        let present = match &facts.state {
+            State::Running { id, .. } => Some(id),
+            State::Exited(exit) => Some(&exit.id),
+            State::Absent | State::Starting { .. } | State::Stuck(_) => None,
+        };
+        let last = facts.last.as_ref().map(|exit| &exit.id);
+        present.into_iter().chain(last).any(|id| {
+            let name = id.strip_prefix(SCHEME).and_then(VmName::parse);
+            matches!(name, Some(VmName::Pod(vm)) if vm.container() == container && vm.attempt() == attempt)
+        })
+    }
+
     /// Whether a container is being started.
     pub(crate) fn starts(&self, container: &str) -> bool {
         matches!(self.facts.container(container).state, State::Starting { .. })
@@ -164,7 +181,7 @@ pub(crate) fn exit(vm: &PodVm, entry: &Entry, ending: &crate::ledger::Ending) ->
 
 /// How a VM is named in a Pod's status.
 pub(crate) fn id(vm: &PodVm) -> String {
-    format!("tart://{}", VmName::from(vm.clone()))
+    format!("{SCHEME}{}", VmName::from(vm.clone()))
 }
 
 #[cfg(test)]
@@ -232,6 +249,17 @@ mod tests {
         record.attempts.insert("main".to_owned(), 0);
         record.catch_up(&[], at(100));
         assert_eq!(record.facts.container("main").state, State::Absent);
+    }
+
+    #[test]
+    fn a_start_is_shown_if_it_ran_last_or_before_that() {
+        let mut record = running();
+        assert!(record.shows("main", 0) && !record.shows("main", 1) && !record.shows("side", 0));
+        record.catch_up(&[], at(100));
+        assert!(record.shows("main", 0), "its entry is lost, its log is there");
+        record.facts.container_mut("main").begun(at(110));
+        record.attempts.insert("main".to_owned(), 1);
+        assert!(record.shows("main", 0) && !record.shows("main", 1));
     }
 
     /// A record of a container that runs.

@@ -15,6 +15,7 @@ mod probes;
 mod report;
 mod scrape;
 mod start;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use russet_pod::admit::Refusal;
 use russet_pod::facts::{State, Why};
 use russet_pod::lifecycle::{self, Action};
+use russet_vm::PodVm;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -37,6 +39,7 @@ use self::probes::{Probed, Rounds};
 use self::report::{Wrote, version};
 use self::scrape::Scraped;
 use self::start::{Ready, Refused};
+use self::told::Told;
 use super::Host;
 use super::directory::{Instance, Shown};
 use super::machine::{Life, Machine};
@@ -124,8 +127,7 @@ pub(super) struct Worker {
     unhurried: Option<Instant>,
     /// When what is known is written down again, after that failed.
     save_again: Option<Instant>,
-    /// What was told last, so that it is not told again and again.
-    told: BTreeMap<String, String>,
+    told: Told,
 }
 
 impl Worker {
@@ -166,7 +168,7 @@ impl Worker {
             pause: AGAIN,
             unhurried: None,
             save_again: None,
-            told: BTreeMap::new(),
+            told: Told::default(),
         }
     }
 
@@ -254,7 +256,8 @@ impl Worker {
         let facts = &mut self.kept.record.facts;
         facts.started.get_or_insert(now);
         facts.host_ips = (self.host.options.address)().into_iter().collect();
-        let mut over = Vec::new();
+        let (mut over, mut news) = (Vec::new(), Vec::new());
+        let begun = |name: &str| (name.to_owned(), "Started", format!("Started container {name}"));
         for (name, machine) in &self.machines {
             let life = machine.now();
             if let Some(address) = life.address()
@@ -269,28 +272,50 @@ impl Worker {
                 Life::Running { since, .. } => {
                     if !matches!(known.state, State::Running { .. }) {
                         known.running(record::id(&machine.vm), since);
+                        news.push(begun(name));
                     }
                 }
                 Life::Failed { reason, message, pause } => {
                     self.host.shop.meters.failed();
-                    match known.stopping {
-                        Some(_) => known.abandoned(),
-                        None => known.stuck(reason, message, now + pause),
+                    if known.stopping.is_some() {
+                        known.abandoned();
+                    } else {
+                        news.push((name.clone(), "Failed", message.clone()));
+                        known.stuck(reason, message, now + pause);
                     }
                     over.push(name.clone());
                 }
                 Life::Ended { gone: false, .. } => {}
                 Life::Ended { ending, gone: true, .. } => {
                     if let Some(entry) = self.host.shop.ledger.get(&machine.vm) {
+                        // It ran so shortly that only its end was seen.
+                        if entry.running.is_some() && matches!(known.state, State::Starting { .. }) {
+                            news.push(begun(name));
+                        }
                         known.exited(record::exit(&machine.vm, &entry, &ending));
                     }
                     over.push(name.clone());
                 }
             }
         }
+        for (container, reason, message) in news {
+            self.tell_of(&container, reason, &message);
+        }
         for name in over {
-            self.machines.remove(&name);
+            if let Some(machine) = self.machines.remove(&name) {
+                self.leave(&machine.vm);
+            }
             self.forget_old(&name);
+        }
+    }
+
+    /// Removes what a start left that is over, if it was none: nothing ran whose log somebody could ask for. Starts that fail every
+    /// ten seconds left thousands of folders a day.
+    fn leave(&self, vm: &PodVm) {
+        if self.host.shop.ledger.get(vm).is_none()
+            && let Err(error) = self.host.folders.remove_room(vm)
+        {
+            tracing::warn!(%vm, %error, "what a start left could not be removed");
         }
     }
 
@@ -345,19 +370,6 @@ impl Worker {
             tracing::warn!(uid = self.uid, %error, "what is known of a Pod could not be written down");
         }
         self.save_again = Some(Instant::now() + SAVE_AGAIN);
-    }
-
-    /// An event, unless it was the last one of its kind.
-    fn tell_once(&mut self, reason: &str, message: &str) {
-        if self.told.get(reason).is_some_and(|last| last == message) {
-            return;
-        }
-        self.told.insert(reason.to_owned(), message.to_owned());
-        let kind = match reason {
-            "Killing" | "Created" | "Started" | "Pulled" | "Pulling" => "Normal",
-            _ => "Warning",
-        };
-        self.host.server.tell(&self.pod, kind, reason, message);
     }
 
     /// Until something happens, or it is time.

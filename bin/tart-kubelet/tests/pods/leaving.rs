@@ -49,6 +49,31 @@ pub(crate) async fn an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so() -
     mac.stayed_within_its_rights()
 }
 
+/// A new agent came beside an old one that had not ended, gave up the VM of a new Pod as a leftover of its own, and deleted it.
+/// (incident noop-kickstart)
+pub(crate) async fn a_second_agent_leaves_the_first_alone_and_says_so() -> Result<()> {
+    let mac = Mac::new("leave6").await?;
+    let mut first = mac.start()?;
+    let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
+    mac.until_running("job").await?;
+    let vm = mac.control.running()?;
+    ensure!(!mac.start()?.ended().await?.success(), "{}", mac.host.log());
+    let said = mac.host.log();
+    ensure!(said.contains("another tart-kubelet of this host works with"), "{said}");
+    ensure!(first.is_running() && mac.control.running()? == vm, "{said}");
+    // A successor that comes while the first one is still about to end is let in.
+    let next = mac.start()?;
+    first.killed().await?;
+    mac.go(&pod)?;
+    let (_, exit) = mac.until_ended("job").await?;
+    ensure!(exit.exit_code == 5, "{exit:?}");
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await?;
+    next.killed().await?;
+    mac.stayed_within_its_rights()
+}
+
 pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<()> {
     let mac = Mac::new("leave2").await?;
     let agent = mac.start()?;

@@ -150,6 +150,10 @@ pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
         .and_then(|state| state.terminated)
         .context("an end before")?;
     ensure!(before.exit_code == 9);
+    // The restart was told of as well, although in the same words.
+    for reason in ["Created", "Started"] {
+        mac.until_told("job", reason, 2).await?;
+    }
     mac.go(&pod)?;
     let (pod, _) = mac.until_ended("job").await?;
     ensure!(phase(&pod) == "Succeeded");
@@ -191,6 +195,15 @@ pub(crate) async fn a_job_after_another_asks_for_nothing_that_is_known_and_tells
         let times = written.get(&pod).copied().unwrap_or_default();
         // Seen, runs, ended; on a slow machine also that its volumes are there; and its deletion.
         ensure!((3..=5).contains(&times), "{times} writes about {pod}");
+    }
+    // As many events as a stock kubelet has, and not one more: each is a request.
+    for (name, wanted) in [
+        ("first", vec!["Created", "Pulled", "Pulling", "Started"]),
+        ("second", vec!["Created", "Pulled", "Started"]),
+    ] {
+        mac.until_told(name, "Started", 1).await?;
+        let told = mac.told(name).await?;
+        ensure!(told == wanted, "{name}: {told:?}");
     }
     mac.stayed_within_its_rights()
 }
@@ -241,6 +254,9 @@ pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> 
         })
     };
     mac.until("job", "words about the image", waits).await?;
+    for reason in ["Pulling", "Failed", "BackOff"] {
+        mac.until_told("job", reason, 1).await?;
+    }
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await

@@ -5,10 +5,11 @@ use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_e2e::wait;
-use russet_sim_tart::PullFault;
+use russet_sim_tart::{Image, PullFault};
 use serde_json::{Value, json};
+use std::process::Stdio;
 
 /// In the environment, in a volume, and for the registry.
 pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_them() -> Result<()> {
@@ -68,6 +69,71 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     .await?;
     mac.delete("job").await?;
     mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+/// A password was changed while the image of a Pod was pulled, which took twenty minutes. The container was started with the old one.
+pub(crate) async fn a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then() -> Result<()> {
+    let mac = Mac::new("secre4").await?;
+    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}, "stringData": {"WORD": word}});
+    let params = PatchParams::apply("test").force();
+    secrets.patch("later", &params, &Patch::Apply(secret("old"))).await?;
+    mac.switch(|switches| switches.delay_ms = [("pull".to_owned(), 10_000)].into())?;
+    let _agent = mac.start()?;
+    let more = json!({"spec": {"containers": [{"envFrom": [{}, {"secretRef": {"name": "later"}}]}]}});
+    mac.run("job", "[ \"$WORD\" = new ]", more).await?;
+    mac.until_told("job", "Pulling", 1).await?;
+    secrets.patch("later", &params, &Patch::Apply(secret("new"))).await?;
+    let (_, exit) = mac.until_ended("job").await?;
+    ensure!(exit.exit_code == 0, "it was told what was true before: {exit:?}");
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    mac.until_empty().await
+}
+
+/// A container was dressed for its start and waited for a place when its agent was killed. The next agent dressed it again under
+/// another number, and what the first had written lay there for as long as the Pod did, Secrets and all.
+pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
+    let mac = Mac::new("secre3").await?;
+    let stranger = |name: &str| {
+        mac.control.create(name, &Image::default())?;
+        let mut tart = tokio::process::Command::new(mac.host.path("bin/tart"));
+        tart.args(["run", name, "--no-graphics"])
+            .env_clear()
+            .env("TART_HOME", mac.control.home())
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        anyhow::Ok(tart.spawn()?)
+    };
+    let mut strangers = [stranger("one")?, stranger("two")?];
+    wait::until_true("VMs of somebody else", PATIENCE, || async {
+        Ok(mac.control.running()?.len() == 2)
+    })
+    .await?;
+    let agent = mac.start()?;
+    let pod = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
+    let waits = |pod: &Pod| {
+        json!(pod.status)
+            .to_string()
+            .contains("as many virtual machines as macOS allows")
+    };
+    mac.until("job", "a Pod that waits for a place", waits).await?;
+    ensure!(mac.starts(&pod) == ["0"] && !mac.leaks(&mac.canary()).is_empty());
+    agent.killed().await?;
+    let [one, two] = &mut strangers;
+    one.kill().await?;
+    let _agent = mac.start()?;
+    mac.until_running("job").await?;
+    ensure!(mac.starts(&pod) == ["1"], "{:?}", mac.starts(&pod));
+    mac.go(&pod)?;
+    mac.until_ended("job").await?;
+    mac.delete("job").await?;
+    mac.until_gone("job").await?;
+    two.kill().await?;
     mac.until_empty().await
 }
 

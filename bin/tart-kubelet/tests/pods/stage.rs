@@ -164,6 +164,16 @@ impl Mac {
             .join("volumes/work")
     }
 
+    /// The folders that the starts of a Pod's container have, by their numbers.
+    pub(crate) fn starts(&self, pod: &Pod) -> Vec<String> {
+        let uid = pod.uid().unwrap_or_default();
+        let folder = self.host.path("state/pods").join(uid).join("containers/main");
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         self.pods().delete(name, &DeleteParams::default()).await?;
         Ok(())
@@ -259,6 +269,30 @@ impl Mac {
             ensure!(!json!(event).to_string().contains(word), "{event:?}");
         }
         Ok(())
+    }
+
+    /// What was told of a Pod: the reasons of its events, in the order of the alphabet.
+    pub(crate) async fn told(&self, name: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let all = events.list(&about).await?.items;
+        let mut reasons: Vec<String> = all.into_iter().filter_map(|event| event.reason).collect();
+        reasons.sort();
+        Ok(reasons)
+    }
+
+    /// Waits until something was told of a Pod so many times.
+    pub(crate) async fn until_told(&self, name: &str, reason: &str, times: usize) -> Result<()> {
+        wait::until(&format!("{reason} of {name}, {times} times"), PATIENCE, || async {
+            let told = self.told(name).await?;
+            let heard = told.iter().filter(|told| *told == reason).count();
+            Ok(if heard >= times {
+                Look::Done(())
+            } else {
+                Look::not_yet((told, self.host.log()))
+            })
+        })
+        .await
     }
 
     /// No event has this reason.

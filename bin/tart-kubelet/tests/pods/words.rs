@@ -126,6 +126,7 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
         })
         .await?;
     one_sentence(&waits(&pod).1)?;
+    mac.until_told("job", "Failed", 1).await?;
     mac.switch(|switches| switches.aqua = Some(true))?;
     let running = mac.until_running("job").await?;
     let statuses = running.status.and_then(|status| status.container_statuses);
@@ -133,6 +134,9 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
         statuses.is_some_and(|all| all.iter().all(|container| container.restart_count == 0)),
         "a start that failed is no restart"
     );
+    // Each of the starts that failed had a folder, and thousands a day stayed.
+    let starts = mac.starts(&pod);
+    ensure!(starts.len() == 1, "{starts:?}");
     mac.delete("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use russet_vm::{Credentials, Error, Golden, GoldenKey, Goldens, ImageRef, Pull, PullPolicy, Runtime};
+use russet_vm::golden::Gate;
+use russet_vm::{Credentials, Error, Golden, GoldenKey, Goldens, ImageRef, Pinned, Pull, PullPolicy, Runtime};
 use tokio::time::Instant;
 
-use self::access::Access;
 pub(crate) use self::access::Asker;
+use self::access::{Access, Door};
 use self::memory::Memory;
 use super::directory::Directory;
 use crate::host::{Board, Gauge};
@@ -66,6 +67,32 @@ impl Drop for UnderWay {
     }
 }
 
+/// A door, and somebody who hears when a registry is asked.
+struct Heard<'a> {
+    door: &'a Door<'a>,
+    asks: &'a (dyn Fn() + Send + Sync),
+}
+
+impl Gate for Heard<'_> {
+    fn admits(&self, image: &Pinned) -> bool {
+        self.door.admits(image)
+    }
+
+    fn asks(&self, image: &ImageRef) -> Result<(), Error> {
+        self.door.asks(image)?;
+        (self.asks)();
+        Ok(())
+    }
+
+    fn given(&self, image: &Pinned) {
+        self.door.given(image);
+    }
+
+    fn refused(&self, image: &ImageRef) {
+        self.door.refused(image);
+    }
+}
+
 impl Images {
     pub(crate) fn new(
         runtime: Arc<dyn Runtime>,
@@ -110,13 +137,14 @@ impl Images {
 
     /// The base of an image. Those who ask for one at once share the pull, and it goes on when they have lost interest: the next
     /// one who asks is glad of it. Where it does not fit, images that nobody needs go, and it is tried once more. An image that came
-    /// with a secret is given to those who may have it ([`access`]).
+    /// with a secret is given to those who may have it ([`access`]). `asks` hears that a registry is about to be asked.
     pub(crate) async fn ensure(
         &self,
         image: ImageRef,
         policy: PullPolicy,
         asker: Asker,
         pool: String,
+        asks: impl Fn() + Send + Sync + 'static,
     ) -> Result<Golden, Error> {
         let images = self.clone();
         let work = tokio::spawn(async move {
@@ -126,7 +154,7 @@ impl Images {
                 image: image.clone(),
             };
             let begun = Instant::now();
-            let mut golden = images.attempt(&image, policy, &asker).await;
+            let mut golden = images.attempt(&image, policy, &asker, &asks).await;
             let again = match &golden {
                 Err(Error::NoSpace(_)) => images.make_room(true).await,
                 // It went while it was looked at.
@@ -134,7 +162,7 @@ impl Images {
                 _ => false,
             };
             if again {
-                golden = images.attempt(&image, policy, &asker).await;
+                golden = images.attempt(&image, policy, &asker, &asks).await;
             }
             if let Ok(golden) = &golden {
                 images.meters.pulled(begun.elapsed());
@@ -154,7 +182,13 @@ impl Images {
     }
 
     /// With each set of credentials in turn, as kubelets do; the last refusal counts.
-    async fn attempt(&self, image: &ImageRef, policy: PullPolicy, asker: &Asker) -> Result<Golden, Error> {
+    async fn attempt(
+        &self,
+        image: &ImageRef,
+        policy: PullPolicy,
+        asker: &Asker,
+        asks: &(dyn Fn() + Send + Sync),
+    ) -> Result<Golden, Error> {
         let mut fitting: Vec<Option<&Credentials>> = asker
             .credentials()
             .iter()
@@ -171,7 +205,8 @@ impl Images {
                 credentials,
                 progress: None,
             };
-            match self.goldens.ensure_for(image, policy, pull, &door).await {
+            let gate = Heard { door: &door, asks };
+            match self.goldens.ensure_for(image, policy, pull, &gate).await {
                 Err(error @ Error::Unauthorized(_)) => refused = error,
                 Err(Error::Registry { image, why }) if door.was_shut() => {
                     let why = format!("{why}; {NOT_THEIRS}");

@@ -17,6 +17,7 @@ use crate::pods::machine::{Machine, Plan, Tally};
 impl Worker {
     /// Goes on with the VMs of earlier agents.
     pub(super) fn adopt(&mut self) {
+        self.clear_out();
         for (vm, entry) in self.host.shop.ledger.of_pod(&self.uid) {
             let container = vm.container().to_owned();
             let present = self.kept.record.attempts.get(&container) == Some(&vm.attempt());
@@ -53,6 +54,20 @@ impl Worker {
         self.kept.record.taken_on |= !self.kept.record.facts.containers.is_empty();
         if self.kept.record.taken_on && !self.kept.record.finished {
             self.host.roster.add(&self.uid, &self.pod);
+        }
+    }
+
+    /// Removes what starts left that came to nothing: each lies in a folder of its own, with all that its container was to be told.
+    /// Such a start is in no ledger, as it is written there when it has a place, which can take hours; and the next one has another
+    /// number.
+    fn clear_out(&self) {
+        let entries = self.host.shop.ledger.of_pod(&self.uid);
+        let wanted = |container: &str, attempt| {
+            let entered = |(vm, _): &(PodVm, _)| vm.container() == container && vm.attempt() == attempt;
+            entries.iter().any(entered) || self.kept.record.shows(container, attempt)
+        };
+        if let Err(error) = self.host.folders.remove_rooms(&self.uid, wanted) {
+            tracing::warn!(uid = self.uid, %error, "what starts of a Pod left could not be removed");
         }
     }
 

@@ -85,8 +85,12 @@ impl Worker {
         let Some(machine) = self.machines.get(&container) else {
             return;
         };
-        // Where the VM of an earlier agent is has to be found out anew; the hook is asked for again when it is.
-        if !matches!(machine.now(), Life::Running { .. }) {
+        // Where the VM of an earlier agent is has to be found out anew, and one that has just come up may have no address yet; the hook
+        // is asked for again when that is known.
+        let Life::Running { address, .. } = machine.now() else {
+            return;
+        };
+        if address.is_none() && hook.http_get.is_some() {
             return;
         }
         self.kept.record.facts.container_mut(&container).post_start = Hook::Running;
@@ -120,7 +124,7 @@ impl Worker {
             return;
         };
         let begun = Instant::now();
-        let message = stop.message();
+        let (message, container) = (stop.message(), stop.container.clone());
         match stop.pre_stop.clone() {
             None => machine.stop_by(begun + stop.grace),
             Some(hook) => {
@@ -139,7 +143,7 @@ impl Worker {
             }
         }
         if first {
-            self.tell_once("Killing", &message);
+            self.tell_of(&container, "Killing", &message);
         }
     }
 

@@ -81,7 +81,7 @@ impl Worker {
     }
 
     /// A container that can be given its VM gets it, if anybody still waits for that.
-    fn ready(&mut self, container: String, Ready { vm, plan }: Ready) {
+    fn ready(&mut self, container: String, Ready { vm, plan, pulled }: Ready) {
         let record = &self.kept.record;
         let awaited = record.awaits(&vm);
         let present = record.attempts.get(&container) == Some(&vm.attempt());
@@ -90,9 +90,7 @@ impl Worker {
         }
         if !awaited {
             tracing::debug!(%vm, "a start that was called off has come to its end");
-            if let Err(error) = self.host.folders.room(&vm).clear_secrets() {
-                tracing::warn!(%vm, %error, "what a container was to be started with could not be removed");
-            }
+            self.leave(&vm);
             // Nobody told it to stop yet, since others of its Pod have to end first; but nothing is left to be told.
             if present && self.kept.record.starts(&container) {
                 self.kept.record.facts.container_mut(&container).abandoned();
@@ -102,7 +100,8 @@ impl Worker {
         let facts = self.kept.record.facts.container_mut(&container);
         facts.image_id = Some(plan.image.clone());
         facts.before = None;
-        self.tell_once("Created", &format!("Created container: {container}"));
+        self.tell_of(&container, "Pulled", &pulled);
+        self.tell_of(&container, "Created", &format!("Created container: {container}"));
         let machine = self.machine(vm, plan);
         self.machines.insert(container, machine);
     }
@@ -132,6 +131,6 @@ impl Worker {
         } else {
             facts.stuck(refused.reason, refused.message.clone(), retry);
         }
-        self.tell_once("Failed", &refused.message);
+        self.tell_of(container, "Failed", &refused.message);
     }
 }

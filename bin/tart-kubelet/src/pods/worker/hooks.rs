@@ -46,8 +46,8 @@ impl Within {
         let Some((_, container)) = spec::container(pod, container) else {
             return Answer::Unknown("the Pod has no such container".to_owned());
         };
-        if probe.exec.is_none() && self.address.is_none() {
-            return Answer::Bad("the virtual machine has no address".to_owned());
+        if needs_address(probe) && self.address.is_none() {
+            return Answer::Unknown("the virtual machine has no address".to_owned());
         }
         probe::ask(probe, timeout, self.target(container)).await
     }
@@ -60,6 +60,11 @@ impl Within {
             inside: self,
         }
     }
+}
+
+/// Whether a probe is asked by dialling the VM. Before that has an address, nothing can be said about its container.
+pub(super) fn needs_address(probe: &Probe) -> bool {
+    probe.exec.is_none()
 }
 
 /// The way to a guest, through the card its network is on.
@@ -92,5 +97,35 @@ impl Inside for Within {
                 output: String::from_utf8_lossy(&output).into_owned(),
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use russet_vm::{Synthetic, synthetic};
+    use serde_json::json;
+    use std::time::Duration;
+
+    /// A healthy container with a liveness probe of one failure was ended in its first second: its VM had no address yet, which
+    /// counted against it.
+    #[tokio::test]
+    async fn a_probe_that_cannot_be_asked_yet_says_nothing_about_the_container() {
+        let runtime: Arc<dyn Runtime> = Arc::new(Synthetic::new(synthetic::Host::new(synthetic::Settings::default())));
+        let vm = PodVm::new("ci", "job", "main", "0b5d7f3c", 0).unwrap();
+        let within = Within::new(&runtime, &vm, None);
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "main"}]}})).unwrap();
+        for how in [
+            json!({"httpGet": {"port": 80}}),
+            json!({"tcpSocket": {"port": 80}}),
+            json!({"grpc": {"port": 80}}),
+        ] {
+            let probe: Probe = serde_json::from_value(how.clone()).unwrap();
+            assert!(needs_address(&probe), "{how}");
+            let answer = within.ask(&pod, "main", &probe, Duration::from_secs(1)).await;
+            assert!(matches!(answer, Answer::Unknown(_)), "{how} {answer:?}");
+        }
+        let exec: Probe = serde_json::from_value(json!({"exec": {"command": ["true"]}})).unwrap();
+        assert!(!needs_address(&exec), "it is asked through the guest's agent");
     }
 }

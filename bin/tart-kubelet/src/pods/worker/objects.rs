@@ -196,7 +196,7 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, sources: &
     let mut objects = read(host, pod, sources).await?;
     read_claims(host, pod, &mut objects).await?;
     for volume in volumes_of(pod) {
-        put(host, pod, facts, volume, &objects)?;
+        put(host, pod, facts, volume, &objects).await?;
     }
     Ok(())
 }
@@ -209,7 +209,7 @@ pub(super) async fn refresh(host: &Host, pod: &Pod, facts: &PodFacts, sources: &
         let refreshed = match read(host, &alone(pod, volume), sources).await {
             Ok(objects) => {
                 renew(host, pod, &objects.tokens);
-                put(host, pod, facts, volume, &objects)
+                put(host, pod, facts, volume, &objects).await
             }
             Err(refused) => Err(refused),
         };
@@ -233,7 +233,7 @@ fn alone(pod: &Pod, volume: &Volume) -> Pod {
 }
 
 /// Puts a volume in place.
-fn put(host: &Host, pod: &Pod, facts: &PodFacts, volume: &Volume, objects: &Objects) -> Result<(), Refused> {
+async fn put(host: &Host, pod: &Pod, facts: &PodFacts, volume: &Volume, objects: &Objects) -> Result<(), Refused> {
     let allocatable = host.allocatable();
     let context = Context {
         pod,
@@ -253,7 +253,8 @@ fn put(host: &Host, pod: &Pod, facts: &PodFacts, volume: &Volume, objects: &Obje
         }
         Rendered::Empty { .. } => volumes::make_empty_dir(&path),
         Rendered::Host(folder) => {
-            folder.open(&host.kept()).map_err(|error| failed(&error))?;
+            let found = host.reach.open(&folder, host.kept()).await;
+            found.map(|_| ()).map_err(|error| failed(&error))?;
             Ok(())
         }
     };
@@ -283,42 +284,51 @@ fn path(host: &Host, pod: &Pod, volume: &str) -> PathBuf {
     host.folders.volumes(&pod.uid().unwrap_or_default()).join(volume)
 }
 
-/// Where a volume is on the host, and whether nobody may write there.
-fn whereabouts(host: &Host, context: &Context<'_>, name: &str, objects: &Objects) -> Result<(PathBuf, bool), String> {
-    let volume = volumes_of(context.pod).iter().find(|volume| volume.name == name);
-    let ours = || Ok((path(host, context.pod, name), false));
-    match volume {
-        Some(volume) if is_of_host(volume) => {
-            match volumes::render(context, volume, objects).map_err(|error| error.to_string())? {
-                Rendered::Host(folder) => {
-                    let path = folder.open(&host.kept()).map_err(|error| error.to_string())?;
-                    Ok((path, folder.read_only))
-                }
-                Rendered::Files(_) | Rendered::Empty { .. } => ours(),
-            }
+/// The folders of the host among the volumes of a container: where each really is, and whether nobody may write there.
+pub(super) async fn of_host(
+    host: &Host,
+    context: &Context<'_>,
+    container: &Container,
+    objects: &Objects,
+) -> Result<BTreeMap<String, (PathBuf, bool)>, String> {
+    let mut found = BTreeMap::new();
+    let mounted = |volume: &Volume| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|mount| mount.name == volume.name)
+    };
+    for volume in volumes_of(context.pod)
+        .iter()
+        .filter(|volume| is_of_host(volume) && mounted(volume))
+    {
+        let rendered = volumes::render(context, volume, objects).map_err(|error| error.to_string())?;
+        if let Rendered::Host(folder) = rendered {
+            let path = host.reach.open(&folder, host.kept()).await;
+            let path = path.map_err(|error| error.to_string())?;
+            found.insert(volume.name.clone(), (path, folder.read_only));
         }
-        _ => ours(),
     }
+    Ok(found)
 }
 
 fn is_of_host(volume: &Volume) -> bool {
     volume.host_path.is_some() || volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
-/// The volumes of a container: where they are in its guest, and which folders of the host they are.
+/// The volumes of a container: where they are in its guest, and which folders they are. `of_host` says which of them are not ours.
 pub(super) fn shares(
     host: &Host,
-    context: &Context<'_>,
+    pod: &Pod,
     container: &Container,
     environment: &Environment,
-    objects: &Objects,
+    of_host: &BTreeMap<String, (PathBuf, bool)>,
     room: &Room,
 ) -> Result<(Vec<Link>, Vec<Share>), String> {
-    let mounts = volumes::mounts(context.pod, container, environment).map_err(|error| error.to_string())?;
+    let mounts = volumes::mounts(pod, container, environment).map_err(|error| error.to_string())?;
     let mut links = Vec::new();
     let mut wanted: BTreeMap<String, (PathBuf, Access)> = BTreeMap::new();
     for (index, mount) in mounts.into_iter().enumerate() {
-        let (volume, read_only) = whereabouts(host, context, &mount.volume, objects)?;
+        let theirs = of_host.get(&mount.volume).cloned();
+        let (volume, read_only) = theirs.unwrap_or_else(|| (path(host, pod, &mount.volume), false));
         let source = match &mount.sub_path {
             // A part of such a volume is what it was at the start.
             Some(part) if mount.files => {

@@ -8,7 +8,7 @@ use russet_pod::facts::State;
 use russet_pod::probe::{Answer, Kind, Probes};
 use russet_pod::spec;
 
-use super::hooks::Within;
+use super::hooks::{Within, needs_address};
 use super::{Happened, Worker};
 use crate::pods::machine::Life;
 
@@ -64,7 +64,8 @@ impl Worker {
             };
             let Rounds { probes, asking, .. } = rounds;
             for due in probes.dues(now) {
-                if asking.contains(&due.kind) {
+                // The change of the address wakes whoever waits for it.
+                if asking.contains(&due.kind) || address.is_none() && needs_address(due.probe) {
                     continue;
                 }
                 if due.at > now {
@@ -104,7 +105,7 @@ impl Worker {
             rounds.probes.report(facts);
         }
         if let Some(message) = probed.answer.event(probed.kind) {
-            self.tell_once("Unhealthy", &message);
+            self.tell_of(&probed.container, "Unhealthy", &message);
         }
     }
 }

@@ -10,6 +10,7 @@ use russet_pod::status;
 use tokio::time::Instant;
 
 use super::super::server::ServerError;
+use super::told::back_offs;
 use super::{AGAIN, Happened, Worker};
 
 /// How long what nobody waits for may wait for something else.
@@ -33,6 +34,9 @@ impl Worker {
                 Some(refusal) => refusal.status(&pod, now),
                 None => status::status(&pod, &self.kept.record.facts, now),
             };
+            for (container, message) in back_offs(&self.pod, &wanted) {
+                self.tell_of(&container, "BackOff", &message);
+            }
             let patch = status::patch(&self.uid, self.published.as_ref(), &wanted);
             let small = patch.is_some() && !status::hurries(self.published.as_ref(), &wanted);
             if !small && !self.leaves() {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -10,7 +12,7 @@ use kube::ResourceExt as _;
 use russet_api::{audiences, labels};
 use russet_pod::facts::{PodFacts, reasons};
 use russet_pod::quantity::Amount;
-use russet_pod::{Context, Token, TokenKey, env, mounted_tokens, spec};
+use russet_pod::{Context, Objects, Token, TokenKey, env, mounted_tokens, spec};
 use russet_telemetry::Secret;
 use russet_vm::{Access, Credentials, Error, Hardware, ImageRef, Launch, PodVm, PullPolicy, Screen, Share, Source};
 use tokio::time::Instant;
@@ -24,11 +26,15 @@ use crate::pods::images;
 use crate::pods::machine::{Plan, Tally};
 
 const MIB: i64 = 1024 * 1024;
+/// What was read before a pull that took this long is read again.
+const STALE: Duration = Duration::from_secs(2);
 
 /// A container that can be given its VM.
 pub(super) struct Ready {
     pub(super) vm: PodVm,
     pub(super) plan: Plan,
+    /// Where its image came from, in words.
+    pub(super) pulled: String,
 }
 
 /// Why a container cannot start now.
@@ -81,8 +87,26 @@ pub(super) fn is_main(pod: &Pod, container: &str) -> bool {
     first.is_some_and(|first| first.name == container)
 }
 
-/// Fetches and writes everything. May be dropped anywhere and done again.
+/// Fetches and writes everything. May be dropped anywhere and done again. One that fails leaves nothing: the next has a folder of
+/// its own.
 pub(super) async fn ready(
+    host: &Host,
+    pod: &Pod,
+    name: &str,
+    vm: PodVm,
+    facts: &PodFacts,
+    sources: &Sources,
+) -> Result<Ready, Refused> {
+    let made = make_ready(host, pod, name, vm.clone(), facts, sources).await;
+    if made.is_err()
+        && let Err(error) = host.folders.remove_room(&vm)
+    {
+        tracing::warn!(%vm, %error, "what a start left could not be removed");
+    }
+    made
+}
+
+async fn make_ready(
     host: &Host,
     pod: &Pod,
     name: &str,
@@ -94,7 +118,8 @@ pub(super) async fn ready(
     let (_, container) = spec::container(pod, name).ok_or_else(missing)?;
     let text = container.image.clone().unwrap_or_default();
     let image = ImageRef::parse(&text).map_err(|error| Refused::new(reasons::BAD_IMAGE, &error))?;
-    let read = objects::read_all(host, pod, sources).await?;
+    // What is wrong with it is said before a pull that may take an hour.
+    let mut read = objects::read_all(host, pod, sources).await?;
     let allocatable = host.allocatable();
     let late = late(container, vm.uid());
     let context = Context {
@@ -103,13 +128,29 @@ pub(super) async fn ready(
         pod_ips: late.as_ref().map_or(&facts.pod_ips, std::slice::from_ref),
         allocatable: &allocatable,
     };
-    let environment =
-        env::environment(&context, container, &read).map_err(|error| Refused::new(reasons::CONFIG, &error))?;
+    let told = |read: &Objects| {
+        env::environment(&context, container, read).map_err(|error| Refused::new(reasons::CONFIG, &error))
+    };
+    let mut environment = told(&read)?;
     let policy = images::policy(&text, container.image_pull_policy.as_deref());
     let logins = objects::logins(host, pod, sources).await;
     let begun = Instant::now();
-    let golden = pull(host, pod, image, policy, logins).await?;
+    let (golden, asked) = pull(host, pod, image, policy, logins).await?;
     let fetched = begun.elapsed();
+    let pulled = match (asked, golden.fresh) {
+        (true, true) => format!("Successfully pulled image \"{text}\" in {fetched:.1?}"),
+        // How long it took to hear that nothing has changed is no news each time.
+        (true, false) => format!("Successfully pulled image \"{text}\""),
+        (false, _) => format!("Container image \"{text}\" is present on the host"),
+    };
+    if fetched >= STALE {
+        // A container is told what is true when it starts, and gets a token that lasts.
+        read = objects::read_all(host, pod, sources).await?;
+        environment = told(&read)?;
+    }
+    let folders = objects::of_host(host, &context, container, &read).await;
+    let folders = folders.map_err(|why| Refused::new(reasons::CONFIG, &why))?;
+    // Nothing is waited for from here on, so that one that is called off has written nothing or is heard of.
     let room = host.folders.room(&vm);
     let unmade = |error| {
         Refused::new(
@@ -118,7 +159,7 @@ pub(super) async fn ready(
         )
     };
     room.furnish().map_err(unmade)?;
-    let (links, mut shares) = objects::shares(host, &context, container, &environment, &read, &room)
+    let (links, mut shares) = objects::shares(host, pod, container, &environment, &folders, &room)
         .map_err(|why| Refused::new(reasons::CONFIG, &why))?;
     let command = environment.command(container);
     let program = Program {
@@ -159,7 +200,7 @@ pub(super) async fn ready(
             ..Tally::default()
         },
     };
-    Ok(Ready { vm, plan })
+    Ok(Ready { vm, plan, pulled })
 }
 
 pub(super) fn share(name: &str, path: &Path, access: Access) -> Share {
@@ -188,29 +229,37 @@ pub(super) fn dispatch_token<'t>(
     tokens.get(key)
 }
 
+/// The base of an image, and whether its registry was asked for it.
 async fn pull(
     host: &Host,
     pod: &Pod,
     image: ImageRef,
     policy: PullPolicy,
     logins: Vec<Credentials>,
-) -> Result<russet_vm::Golden, Refused> {
+) -> Result<(russet_vm::Golden, bool), Refused> {
     let shown = image.to_string();
     let pulls = |reason, message| Refused {
         pulls: true,
         ..Refused::new(reason, &message)
     };
     let pool = pod.labels().get(labels::RUNNER_POOL).cloned().unwrap_or_default();
+    // With several credentials a registry may be asked several times.
+    let asked = Arc::new(AtomicBool::new(false));
+    let asks = {
+        let (asked, server, pod) = (Arc::clone(&asked), host.server.clone(), pod.clone());
+        let message = format!("Pulling image \"{shown}\"");
+        move || {
+            if !asked.swap(true, Ordering::Relaxed) {
+                server.tell(&pod, "Normal", "Pulling", &message);
+            }
+        }
+    };
     match host
         .images()
-        .ensure(image, policy, images::Asker::Pod(logins), pool)
+        .ensure(image, policy, images::Asker::Pod(logins), pool, asks)
         .await
     {
-        Ok(golden) => {
-            let message = format!("Container image \"{shown}\" is present on the host");
-            host.server.tell(pod, "Normal", "Pulled", &message);
-            Ok(golden)
-        }
+        Ok(golden) => Ok((golden, asked.load(Ordering::Relaxed))),
         Err(Error::Missing(_)) if policy == PullPolicy::Never => Err(pulls(
             reasons::NEVER_PULL,
             format!("Container image \"{shown}\" is not present with pull policy of Never"),
