@@ -20,7 +20,8 @@
 //!   is long gone by then. Both are tried, for as long as it takes.
 //! - A disk that is full ends no agent that has joined: what it remembers is written down later.
 //! - The Lease never waits for the status, and neither for a certificate.
-//! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care.
+//! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care. What
+//!   nobody looked at since the restart stays as the Node says it.
 
 mod agent;
 mod error;

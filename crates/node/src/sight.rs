@@ -77,6 +77,8 @@ pub struct Condition {
     pub reason: &'static str,
     /// A sentence.
     pub message: String,
+    /// Nobody looked yet, so it is told only where nothing was said before.
+    pub assumed: bool,
 }
 
 impl Condition {
@@ -131,12 +133,19 @@ impl Condition {
         Self::new(kind, holds, reason, message)
     }
 
+    /// The same as long as nobody looked: a Node that says something else already goes on saying that.
+    #[must_use]
+    pub fn assumed(self) -> Self {
+        Self { assumed: true, ..self }
+    }
+
     fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             kind,
             holds,
             reason,
             message: message.into(),
+            assumed: false,
         }
     }
 

@@ -62,8 +62,8 @@ impl Health {
         if !troubles.is_empty() {
             return Condition::ready(false, troubles.join("; "));
         }
-        if self.tart == Found::Unasked {
-            return Condition::ready(false, "tart has not been asked yet what is on this host");
+        if all.contains(&&Found::Unasked) {
+            return Condition::ready(false, "this host has not been looked at yet").assumed();
         }
         Condition::ready(true, "tart-kubelet is running")
     }
@@ -72,7 +72,7 @@ impl Health {
     pub(crate) fn conditions(&self) -> Vec<Condition> {
         let told = |kind, found: &Found, reasons: (&'static str, &'static str), well: &'static str| match found {
             Found::Irrelevant => None,
-            Found::Unasked => Some(Condition::own(kind, false, "NotAskedYet", "this was not looked at yet")),
+            Found::Unasked => Some(Condition::own(kind, false, "NotAskedYet", "this was not looked at yet").assumed()),
             Found::Well => Some(Condition::own(kind, true, reasons.0, well)),
             Found::Trouble(why) => Some(Condition::own(kind, false, reasons.1, why.clone())),
         };
@@ -127,7 +127,7 @@ pub(crate) struct Board(Arc<Mutex<Notes>>);
 struct Notes {
     health: Health,
     resident: Option<Resident>,
-    pressed: bool,
+    pressed: Option<bool>,
     refused: Option<Refused>,
 }
 
@@ -205,13 +205,13 @@ impl Board {
         self.notes().resident = Some(resident);
     }
 
-    /// Whether the disk is nearly full although all was done about it.
-    pub(crate) fn is_pressed(&self) -> bool {
+    /// Whether the disk is nearly full although all was done about it; none before somebody looked.
+    pub(crate) fn is_pressed(&self) -> Option<bool> {
         self.notes().pressed
     }
 
     pub(crate) fn set_pressed(&self, pressed: bool) {
-        self.notes().pressed = pressed;
+        self.notes().pressed = Some(pressed);
     }
 }
 
@@ -402,6 +402,25 @@ mod tests {
         assert!(board.ready().message.contains("reboot the host"));
         tokio::time::advance(REMEMBERED).await;
         assert!(board.ready().holds && places(&board));
+    }
+
+    /// Ready was False until `tart` had answered, so that each restart of the agent took its Node away for a heartbeat. A Node that
+    /// says something already goes on saying it until somebody looked.
+    #[test]
+    fn what_was_not_asked_yet_is_only_assumed() {
+        let mut health = Health::default();
+        assert!(health.ready().assumed);
+        assert!(health.conditions().iter().all(|condition| condition.assumed));
+        // One answer alone does not make a host fit.
+        health.tart = Found::Well;
+        health.tailnet = Found::Irrelevant;
+        assert!(health.ready().assumed && !health.ready().holds);
+        // What is wrong is wrong, whatever the others say later.
+        health.tailnet = Found::Trouble("no tailnet".to_owned());
+        assert!(!health.ready().assumed && !health.ready().holds);
+        health.screen = Found::Well;
+        health.tailnet = Found::Well;
+        assert!(!health.ready().assumed && health.ready().holds);
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Machine for Host {
     async fn look(&self) -> Sight {
         let Pressure { memory, processes } = self.pressure().await;
         let health = self.board.health();
-        let (address, pressed) = (self.address(), self.board.is_pressed());
+        let address = self.address();
         let unreachable = match (address, &health.tailnet) {
             (_, Found::Trouble(why)) => Some(why.clone()),
             (None, _) => Some("the host has no address that others can dial".to_owned()),
@@ -163,7 +163,10 @@ impl Machine for Host {
                     "there is memory"
                 },
             ),
-            Condition::disk_pressure(pressed, disk::sentence(pressed)),
+            match self.board.is_pressed() {
+                Some(pressed) => Condition::disk_pressure(pressed, disk::sentence(pressed)),
+                None => Condition::disk_pressure(false, "the disk was not looked at yet").assumed(),
+            },
             Condition::pid_pressure(
                 processes,
                 if processes {
