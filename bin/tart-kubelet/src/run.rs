@@ -77,7 +77,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         config.launchctl.clone().filter(|_| config.runtime == RuntimeKind::Tart),
         host.on_tailnet().map(|address| (config.tailscale.clone(), address)),
     );
-    let examination = housekeeping::examine(examiner, host.board(), config.housekeeping);
+    let examination = Box::pin(housekeeping::examine(examiner, host.board(), config.housekeeping));
     let leave = stop.child_token();
     let mut callers = JoinSet::new();
     if let Some(listen) = config.kubelet {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::address;
 use super::ask::{AskError, ask};
+use super::pressure::Pressure;
 
 /// How long `tart` may take to list what is there, on a host that is very busy.
 const LIST: Duration = Duration::from_secs(30);
@@ -128,6 +129,7 @@ struct Notes {
     health: Health,
     resident: Option<Resident>,
     pressed: Option<bool>,
+    pressure: Pressure,
     refused: Option<Refused>,
 }
 
@@ -212,6 +214,15 @@ impl Board {
 
     pub(crate) fn set_pressed(&self, pressed: bool) {
         self.notes().pressed = Some(pressed);
+    }
+
+    /// How short memory and processes are.
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.notes().pressure
+    }
+
+    pub(crate) fn set_pressure(&self, pressure: Pressure) {
+        self.notes().pressure = pressure;
     }
 }
 
