@@ -12,7 +12,7 @@ use russet_node::{Condition, Resident};
 use russet_vm::{Error, Runtime};
 use tokio::time::{Instant, timeout};
 
-use super::address;
+use super::address::{self, AddressError};
 use super::ask::{AskError, ask};
 use super::pressure::Pressure;
 
@@ -243,6 +243,20 @@ pub(crate) struct Examiner {
     /// `tailscale` and the address the agent answers on, if that is of the tailnet.
     pub(crate) tailnet: Option<(PathBuf, IpAddr)>,
     bad: Bad,
+    /// How often in a row `tailscale` named another address.
+    elsewhere: u32,
+}
+
+/// The host has another address on the tailnet. The agent listens on the old one, and its certificate is for that, so it cannot stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the host's address on the tailnet is now {now} and was {was}; the agent ends, and the next one takes the new address"
+)]
+pub struct Moved {
+    /// Where the agent answers.
+    pub was: IpAddr,
+    /// Where it should.
+    pub now: IpAddr,
 }
 
 /// How often in a row each answer was bad.
@@ -264,11 +278,12 @@ impl Examiner {
             launchctl,
             tailnet,
             bad: Bad::default(),
+            elsewhere: 0,
         }
     }
 
-    /// Asks everything at once.
-    pub(crate) async fn look(&mut self, before: &Health) -> Health {
+    /// Asks everything at once. A host that has moved is no longer the one that this agent can speak for.
+    pub(crate) async fn look(&mut self, before: &Health) -> Result<Health, Moved> {
         let (launchctl, tailnet) = (self.launchctl.clone(), self.tailnet.clone());
         let (tart, screen, tailnet) = tokio::join!(
             tart(self.runtime.as_ref()),
@@ -285,12 +300,53 @@ impl Examiner {
                 }
             },
         );
-        Health {
+        if let Some(moved) = believe(&mut self.elsewhere, tailnet.as_ref()) {
+            return Err(moved);
+        }
+        Ok(Health {
             tart: judge(&mut self.bad.tart, Some(tart), &before.tart),
             screen: judge(&mut self.bad.screen, screen, &before.screen),
-            tailnet: judge(&mut self.bad.tailnet, tailnet, &before.tailnet),
+            tailnet: judge(
+                &mut self.bad.tailnet,
+                tailnet.map(|answer| answer.map_err(Complaint::from)),
+                &before.tailnet,
+            ),
+        })
+    }
+}
+
+/// Why the address of the host is not the one that the agent answers on.
+#[derive(Debug)]
+enum Astray {
+    /// It has another one.
+    Moved(Moved),
+    /// Nobody can say that it has one.
+    Away(AddressError),
+}
+
+impl From<Astray> for Complaint {
+    fn from(astray: Astray) -> Self {
+        match astray {
+            Astray::Moved(moved) => Self {
+                why: moved.to_string(),
+                sure: true,
+            },
+            Astray::Away(error) => Self {
+                why: format!("the host is not on the tailnet: {error}"),
+                sure: false,
+            },
         }
     }
+}
+
+/// Whether the host has moved for good. One that is away may come back to where it was, so that says nothing.
+fn believe(elsewhere: &mut u32, answer: Option<&Result<(), Astray>>) -> Option<Moved> {
+    let Some(Err(Astray::Moved(moved))) = answer else {
+        *elsewhere = 0;
+        return None;
+    };
+    *elsewhere = elsewhere.saturating_add(1);
+    (*elsewhere >= BELIEVED).then_some(*moved)
 }
 
 /// An answer that is bad.
@@ -353,17 +409,11 @@ async fn screen(launchctl: &Path) -> Result<(), Complaint> {
     }
 }
 
-async fn on_tailnet(tailscale: &Path, address: IpAddr) -> Result<(), Complaint> {
+async fn on_tailnet(tailscale: &Path, address: IpAddr) -> Result<(), Astray> {
     match address::tailnet(tailscale).await {
-        Ok(found) if found == address => Ok(()),
-        Ok(found) => Err(Complaint {
-            why: format!("the host's address on the tailnet is now {found} and was {address}; restart the agent"),
-            sure: true,
-        }),
-        Err(error) => Err(Complaint {
-            why: format!("the host is not on the tailnet: {error}"),
-            sure: false,
-        }),
+        Ok(now) if now == address => Ok(()),
+        Ok(now) => Err(Astray::Moved(Moved { was: address, now })),
+        Err(error) => Err(Astray::Away(error)),
     }
 }
 
@@ -388,6 +438,34 @@ mod tests {
         assert_eq!(judge(&mut bad, Some(Ok(())), &second), Found::Well);
         assert_eq!(judge(&mut bad, Some(complaint(false)), &Found::Well), Found::Well);
         assert_eq!(judge(&mut 0, Some(complaint(true)), &Found::Well), second);
+    }
+
+    /// A host that got another address on the tailnet was not Ready until a person restarted its agent, which listened on the old
+    /// one.
+    #[test]
+    fn a_host_that_is_elsewhere_twice_in_a_row_has_moved_and_one_that_is_away_has_not() {
+        let [was, now] = [[100, 64, 0, 7], [100, 64, 0, 8]].map(IpAddr::from);
+        let moved = Moved { was, now };
+        let elsewhere = Err(Astray::Moved(moved));
+        let away = Err(Astray::Away(AddressError::NoAddress {
+            program: "tailscale".into(),
+            said: String::new(),
+        }));
+        let mut count = 0;
+        for _ in 0..3 {
+            assert_eq!(believe(&mut count, Some(&away)), None);
+        }
+        assert_eq!(believe(&mut count, Some(&elsewhere)), None);
+        // It was a slip, or nobody can say: the row begins anew.
+        for between in [Ok(()), away] {
+            assert_eq!(believe(&mut count, Some(&between)), None);
+            assert_eq!(believe(&mut count, Some(&elsewhere)), None);
+        }
+        assert_eq!(believe(&mut count, Some(&elsewhere)), Some(moved));
+        assert_eq!(believe(&mut 1, None), None);
+        // Until then the Node says it.
+        let complaint = Complaint::from(Astray::Moved(moved));
+        assert!(complaint.sure && complaint.why.contains("is now 100.64.0.8 and was 100.64.0.7"));
     }
 
     /// A host that starts no VM at all took every Pod that came, and told each that others run.

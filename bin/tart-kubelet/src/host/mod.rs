@@ -18,6 +18,7 @@ pub use address::AddressError;
 pub use ask::AskError;
 pub(crate) use disk::Gauge;
 use health::Found;
+pub use health::Moved;
 pub(crate) use health::{Board, Examiner, LostCount};
 
 /// The Mac.

@@ -19,7 +19,7 @@ use russet_vm::log::Rotation;
 use tokio::time::MissedTickBehavior;
 
 use crate::host::pressure::Tools;
-use crate::host::{Board, Examiner, Gauge};
+use crate::host::{Board, Examiner, Gauge, Moved};
 use crate::pods::Host;
 
 /// How often images are looked at, and guests are asked.
@@ -62,11 +62,11 @@ impl Default for Keeping {
     }
 }
 
-/// Finds out again and again how the host is. Neither question waits for the other.
-pub(crate) async fn examine(examiner: Examiner, board: Board, interval: Duration) -> Infallible {
+/// Finds out again and again how the host is, until it has moved. Neither question waits for the other.
+pub(crate) async fn examine(examiner: Examiner, board: Board, interval: Duration) -> Moved {
     tokio::select! {
-        never = examine_health(examiner, &board, interval) => never,
-        never = examine_pressure(Tools::default(), &board) => never,
+        moved = examine_health(examiner, &board, interval) => moved,
+        never = examine_pressure(Tools::default(), &board) => match never {},
     }
 }
 
@@ -77,10 +77,13 @@ async fn examine_pressure(tools: Tools, board: &Board) -> Infallible {
     }
 }
 
-async fn examine_health(mut examiner: Examiner, board: &Board, interval: Duration) -> Infallible {
+async fn examine_health(mut examiner: Examiner, board: &Board, interval: Duration) -> Moved {
     loop {
         let before = board.health();
-        let health = examiner.look(&before).await;
+        let health = match examiner.look(&before).await {
+            Ok(health) => health,
+            Err(moved) => return moved,
+        };
         let ready = health.ready();
         if before.ready() != ready {
             tracing::info!(ready = ready.holds, why = ready.message, "the host was looked at");
