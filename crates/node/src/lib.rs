@@ -6,7 +6,7 @@
 //!   Spec (what its owner wants) ──▶ Agent ──▶ Node ──▶ Lease every 10 s ◀───────────────┘
 //!   Machine (what it sees of itself) ──┘        └────▶ status when it changed, or after 5 min
 //!                                               ▲
-//!                                   Lease gone ─┘ (somebody deleted the Node: it registers again)
+//!         Lease gone, or the machine saw it ────┘ (somebody deleted the Node: it registers again)
 //! ```
 //!
 //! `tart-kubelet` is this on a Mac; the emulated Macs are this without one. Nothing here starts a process, reads the environment

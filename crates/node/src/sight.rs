@@ -12,6 +12,12 @@ pub trait Machine: Send + Sync {
     /// The machine is the node, as whom these clients speak: one whose answers come soon, and one for watches. Called again with
     /// each new certificate.
     fn joined(&self, _client: &kube::Client, _watching: &kube::Client) {}
+
+    /// Ends when the machine sees that its Node was deleted, once for each time. One that watches its Node is a Node again at once;
+    /// one that does not hears of it when its Lease is collected, which nobody does while the controller manager is away.
+    fn deleted(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// What a machine sees of itself at one moment.

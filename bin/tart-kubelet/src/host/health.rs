@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use russet_node::{Condition, Resident};
 use russet_vm::{Error, Runtime};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::address::{self, AddressError};
@@ -122,7 +123,10 @@ impl std::fmt::Display for LostCount {
 
 /// What was found last, for the heartbeat.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board(Arc<Mutex<Notes>>);
+pub(crate) struct Board {
+    notes: Arc<Mutex<Notes>>,
+    deleted: Arc<Notify>,
+}
 
 #[derive(Debug, Default)]
 struct Notes {
@@ -142,7 +146,17 @@ struct Refused {
 
 impl Board {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Node is not there any more. Heard once, also by one who listens later.
+    pub(crate) fn set_deleted(&self) {
+        self.deleted.notify_one();
+    }
+
+    /// Ends when the Node is not there any more.
+    pub(crate) async fn deleted(&self) {
+        self.deleted.notified().await;
     }
 
     pub(crate) fn health(&self) -> Health {

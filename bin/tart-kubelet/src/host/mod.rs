@@ -125,6 +125,10 @@ impl Machine for Host {
         self.watching.send_replace(Some(watching.clone()));
     }
 
+    async fn deleted(&self) {
+        self.board.deleted().await;
+    }
+
     /// Reads what is written down, and asks nobody: a host in trouble answers late, and that is when it has to be told.
     async fn look(&self) -> Sight {
         let (health, pressure) = (self.board.health(), self.board.pressure());

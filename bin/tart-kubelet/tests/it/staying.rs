@@ -28,6 +28,55 @@ async fn a_node_that_is_deleted_comes_back_as_the_same_machine() -> Result<()> {
     Ok(())
 }
 
+/// Only the garbage collector told a node that it had been deleted, by taking its Lease: while the controller manager was away, a node
+/// renewed its Lease for minutes and was no Node.
+#[tokio::test]
+async fn a_node_that_is_deleted_comes_back_although_nobody_collects_its_lease() -> Result<()> {
+    let host = Host::invited("again3").await?;
+    let mut agent = host.start(&[])?;
+    let before = host.registered().await?;
+    let lease = wait::until("the Lease", PATIENCE, || async {
+        Ok(match host.leases().get_opt(&host.node).await? {
+            Some(lease) => Look::Done(lease),
+            None => Look::not_yet(host.log()),
+        })
+    })
+    .await?;
+    // It belongs to nobody, so it stays.
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    host.leases()
+        .patch(&host.node, &PatchParams::default(), &Patch::Merge(orphaned))
+        .await?;
+    host.nodes().delete(&host.node, &DeleteParams::default()).await?;
+    let node = wait::until("another Node", PATIENCE, || async {
+        Ok(match host.nodes().get_opt(&host.node).await? {
+            Some(node) if node.uid() != before.uid() => Look::Done(node),
+            _ => Look::not_yet(host.log()),
+        })
+    })
+    .await?;
+    wait::until("the Lease of that Node", PATIENCE, || async {
+        let now = host.leases().get(&host.node).await?;
+        ensure!(now.uid() == lease.uid(), "the Lease was taken away: {now:?}");
+        let owners = now.metadata.owner_references.clone().unwrap_or_default();
+        Ok(
+            if owners
+                .iter()
+                .any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
+            {
+                Look::Done(())
+            } else {
+                Look::not_yet(now)
+            },
+        )
+    })
+    .await?;
+    // A status that happened to be due would have told it as well.
+    let log = host.log();
+    ensure!(agent.is_running() && log.contains("the Node is gone"), "{log}");
+    Ok(())
+}
+
 /// The status a node wrote once stayed as others had changed it: what counts is what the node sees now.
 #[tokio::test]
 async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> Result<()> {
