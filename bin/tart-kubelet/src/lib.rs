@@ -12,7 +12,8 @@
 //!
 //! It runs under launchd as the user of the desktop session, since virtual machines need one, and keeps its key in a folder of
 //! that user. Ending it changes nothing: the Node stays, virtual machines go on, and the next start goes on with both. A host that shall
-//! be reached over the tailnet and is not on it has no agent at all, rather than one that listens where strangers can dial.
+//! be reached over the tailnet and is not on it has no agent at all, rather than one that listens where strangers can dial; one that got
+//! another address there has an agent that ends, and another that answers on the new one.
 
 mod api;
 pub mod config;

@@ -77,7 +77,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         config.launchctl.clone().filter(|_| config.runtime == RuntimeKind::Tart),
         host.on_tailnet().map(|address| (config.tailscale.clone(), address)),
     );
-    let examination = housekeeping::examine(examiner, host.board(), config.housekeeping);
+    let examination = Box::pin(housekeeping::examine(examiner, host.board(), config.housekeeping));
     let leave = stop.child_token();
     let mut callers = JoinSet::new();
     if let Some(listen) = config.kubelet {
@@ -104,9 +104,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
     let handle = pods.handle();
     let both = async {
         tokio::select! {
-            ended = Box::pin(agent.run()) => ended,
+            ended = Box::pin(agent.run()) => ended.map_err(anyhow::Error::from),
             never = Box::pin(pods.run()) => match never {},
-            never = examination => match never {},
+            // launchd starts the next one, which finds the new address; virtual machines do not notice.
+            moved = examination => Err(moved.into()),
         }
     };
     match stop.run_until_cancelled(both).await {
@@ -119,7 +120,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         Some(Err(error)) => {
             leave.cancel();
             part(callers).await;
-            Err(error.into())
+            Err(error)
         }
     }
 }

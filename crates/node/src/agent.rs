@@ -422,9 +422,15 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
         let mut heard = Timestamp::now();
         let renew_at = notes.memory.identity.as_ref().and_then(Identity::renew_at);
         let mut renewal: Option<Renewal> = None;
+        // Until it is there again: the Lease alone would not tell.
+        let mut deleted = false;
         loop {
             tokio::select! {
                 _ = beat.tick() => {}
+                () = self.agent.machine.deleted() => {
+                    tracing::info!(node = self.name(), "the Node is gone, registering again");
+                    deleted = true;
+                }
                 renewed = async { match &mut renewal { Some(renewal) => renewal.await, None => std::future::pending().await } } => {
                     renewal = None;
                     match renewed {
@@ -444,8 +450,14 @@ impl<M: Machine, S: Store> Life<'_, M, S> {
                 renewal = self.renewal(notes, client.clone())?;
             }
             let silent = now.duration_since(heard).unsigned_abs() > SILENCE;
-            match self.beat(notes, Instant::now() >= report_at || silent).await {
+            let done = if deleted {
+                self.register(notes).await.map(|()| true)
+            } else {
+                self.beat(notes, Instant::now() >= report_at || silent).await
+            };
+            match done {
                 Ok(reported) => {
+                    deleted = false;
                     heard = now;
                     if reported {
                         report_at = Instant::now() + rhythm.status;

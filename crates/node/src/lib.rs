@@ -6,7 +6,7 @@
 //!   Spec (what its owner wants) ──▶ Agent ──▶ Node ──▶ Lease every 10 s ◀───────────────┘
 //!   Machine (what it sees of itself) ──┘        └────▶ status when it changed, or after 5 min
 //!                                               ▲
-//!                                   Lease gone ─┘ (somebody deleted the Node: it registers again)
+//!         Lease gone, or the machine saw it ────┘ (somebody deleted the Node: it registers again)
 //! ```
 //!
 //! `tart-kubelet` is this on a Mac; the emulated Macs are this without one. Nothing here starts a process, reads the environment
@@ -20,7 +20,8 @@
 //!   is long gone by then. Both are tried, for as long as it takes.
 //! - A disk that is full ends no agent that has joined: what it remembers is written down later.
 //! - The Lease never waits for the status, and neither for a certificate.
-//! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care.
+//! - The Node is never deleted or marked here: a restart for a new binary is no news, and whoever owns the Machine takes care. What
+//!   nobody looked at since the restart stays as the Node says it.
 
 mod agent;
 mod error;

@@ -18,7 +18,16 @@ const LEASE_SECONDS: u32 = 40;
 
 /// Since when each condition is as it is. Kept by whoever writes the status: the server's word would bring its own `Unknown` back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Since(BTreeMap<String, (String, Timestamp)>);
+pub(crate) struct Since(BTreeMap<String, Said>);
+
+/// A condition as it was told last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    status: String,
+    reason: String,
+    message: String,
+    since: Timestamp,
+}
 
 impl Since {
     /// What a Node that was there already says, so that a restart of the agent is no change of its condition.
@@ -27,19 +36,35 @@ impl Since {
         Self(
             conditions
                 .filter_map(|condition| {
-                    let at = condition.last_transition_time.as_ref()?.0;
-                    Some((condition.type_.clone(), (condition.status.clone(), at)))
+                    let said = Said {
+                        status: condition.status.clone(),
+                        reason: condition.reason.clone().unwrap_or_default(),
+                        message: condition.message.clone().unwrap_or_default(),
+                        since: condition.last_transition_time.as_ref()?.0,
+                    };
+                    Some((condition.type_.clone(), said))
                 })
                 .collect(),
         )
     }
 
-    fn note(&mut self, condition: &Condition, now: Timestamp) -> Timestamp {
+    /// What is told of a condition. What is only assumed takes nothing back that was seen before; that others no longer heard of us
+    /// was seen by nobody here.
+    fn tell(&mut self, condition: &Condition, now: Timestamp) -> &Said {
         let status = condition.status();
-        let known = self.0.get(condition.kind).filter(|(was, _)| was == status);
-        let since = known.map_or(now, |(_, since)| *since);
-        self.0.insert(condition.kind.to_owned(), (status.to_owned(), since));
-        since
+        let before = self.0.remove(condition.kind);
+        let said = match before {
+            Some(before) if condition.assumed && before.status != "Unknown" => before,
+            before => Said {
+                status: status.to_owned(),
+                reason: condition.reason.to_owned(),
+                message: condition.message.clone(),
+                since: before
+                    .filter(|before| before.status == status)
+                    .map_or(now, |before| before.since),
+            },
+        };
+        self.0.entry(condition.kind.to_owned()).or_insert(said)
     }
 }
 
@@ -54,8 +79,9 @@ pub(crate) fn labels(spec: &Spec, sight: &Sight) -> BTreeMap<String, String> {
     labels
 }
 
-/// The Node as it is registered.
+/// The Node as it is registered. Nothing was said of it before, whatever was of one that is gone.
 pub(crate) fn node(spec: &Spec, sight: &Sight, since: &mut Since, now: Timestamp) -> Value {
+    *since = Since::default();
     let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -83,11 +109,12 @@ pub(crate) fn status(spec: &Spec, sight: &Sight, since: &mut Since, now: Timesta
         .conditions
         .iter()
         .map(|condition| {
+            let said = since.tell(condition, now);
             json!({
-                "type": condition.kind, "status": condition.status(),
-                "reason": condition.reason, "message": condition.message,
+                "type": condition.kind, "status": said.status,
+                "reason": said.reason, "message": said.message,
                 "lastHeartbeatTime": k8s_time(now),
-                "lastTransitionTime": k8s_time(since.note(condition, now)),
+                "lastTransitionTime": k8s_time(said.since),
             })
         })
         .collect();
@@ -259,6 +286,57 @@ mod tests {
         // As another start of the agent reads it.
         let written = json!({"status": full});
         assert_eq!(Since::of(&serde_json::from_value(written).unwrap()), since);
+    }
+
+    /// A restart of the agent made its Node not Ready for a heartbeat, because `tart` had not answered yet: the node controller
+    /// tainted the Node, and took its Pods out of their Services.
+    #[test]
+    fn what_nobody_looked_at_yet_takes_nothing_back_that_a_node_says() {
+        let assumed = Sight {
+            conditions: vec![Condition::ready(false, "nobody looked").assumed()],
+            ..sight(false)
+        };
+        let ready = |status: &Value| status["conditions"].as_array().unwrap().last().unwrap().clone();
+        let mut first = Since::default();
+        let fresh = ready(&node(&spec(), &assumed, &mut first, at(100))["status"]);
+        assert_eq!(
+            (&fresh["status"], &fresh["message"]),
+            (&json!("False"), &json!("nobody looked"))
+        );
+
+        let told = json!({"status": status(&spec(), &sight(false), &mut first, at(200))});
+        let mut since = Since::of(&serde_json::from_value(told).unwrap());
+        let restarted = ready(&status(&spec(), &assumed, &mut since, at(300)));
+        assert_eq!(
+            (&restarted["status"], &restarted["message"]),
+            (&json!("True"), &json!("it runs"))
+        );
+        assert_eq!(restarted["lastTransitionTime"], k8s_time(at(200)));
+        assert_eq!(restarted["lastHeartbeatTime"], k8s_time(at(300)));
+        let looked = ready(&status(&spec(), &sight(false), &mut since, at(400)));
+        assert_eq!(looked["lastTransitionTime"], k8s_time(at(200)));
+
+        // What the node controller wrote while the machine was away is nothing that anybody saw here.
+        let lost = json!({"status": {"conditions": [{
+            "type": "Ready", "status": "Unknown", "lastTransitionTime": k8s_time(at(500)),
+        }]}});
+        let mut since = Since::of(&serde_json::from_value(lost).unwrap());
+        let back = ready(&status(&spec(), &assumed, &mut since, at(600)));
+        assert_eq!(back["status"], "False");
+        assert_eq!(back["lastTransitionTime"], k8s_time(at(600)));
+    }
+
+    /// A Node that is made anew is as it is from then on.
+    #[test]
+    fn what_was_said_of_a_node_that_is_gone_is_not_said_of_the_next() {
+        let mut since = Since::default();
+        status(&spec(), &sight(false), &mut since, at(100));
+        let assumed = Sight {
+            conditions: vec![Condition::ready(false, "nobody looked").assumed()],
+            ..sight(false)
+        };
+        let made = node(&spec(), &assumed, &mut since, at(200));
+        assert_eq!(made["status"]["conditions"][0]["status"], "False");
     }
 
     #[test]

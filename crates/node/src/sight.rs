@@ -12,6 +12,12 @@ pub trait Machine: Send + Sync {
     /// The machine is the node, as whom these clients speak: one whose answers come soon, and one for watches. Called again with
     /// each new certificate.
     fn joined(&self, _client: &kube::Client, _watching: &kube::Client) {}
+
+    /// Ends when the machine sees that its Node was deleted, once for each time. One that watches its Node is a Node again at once;
+    /// one that does not hears of it when its Lease is collected, which nobody does while the controller manager is away.
+    fn deleted(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// What a machine sees of itself at one moment.
@@ -77,6 +83,8 @@ pub struct Condition {
     pub reason: &'static str,
     /// A sentence.
     pub message: String,
+    /// Nobody looked yet, so it is told only where nothing was said before.
+    pub assumed: bool,
 }
 
 impl Condition {
@@ -131,12 +139,19 @@ impl Condition {
         Self::new(kind, holds, reason, message)
     }
 
+    /// The same as long as nobody looked: a Node that says something else already goes on saying that.
+    #[must_use]
+    pub fn assumed(self) -> Self {
+        Self { assumed: true, ..self }
+    }
+
     fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             kind,
             holds,
             reason,
             message: message.into(),
+            assumed: false,
         }
     }
 

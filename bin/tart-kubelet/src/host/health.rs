@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use russet_node::{Condition, Resident};
 use russet_vm::{Error, Runtime};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::address;
+use super::address::{self, AddressError};
 use super::ask::{AskError, ask};
+use super::pressure::Pressure;
 
 /// How long `tart` may take to list what is there, on a host that is very busy.
 const LIST: Duration = Duration::from_secs(30);
@@ -62,8 +64,8 @@ impl Health {
         if !troubles.is_empty() {
             return Condition::ready(false, troubles.join("; "));
         }
-        if self.tart == Found::Unasked {
-            return Condition::ready(false, "tart has not been asked yet what is on this host");
+        if all.contains(&&Found::Unasked) {
+            return Condition::ready(false, "this host has not been looked at yet").assumed();
         }
         Condition::ready(true, "tart-kubelet is running")
     }
@@ -72,7 +74,7 @@ impl Health {
     pub(crate) fn conditions(&self) -> Vec<Condition> {
         let told = |kind, found: &Found, reasons: (&'static str, &'static str), well: &'static str| match found {
             Found::Irrelevant => None,
-            Found::Unasked => Some(Condition::own(kind, false, "NotAskedYet", "this was not looked at yet")),
+            Found::Unasked => Some(Condition::own(kind, false, "NotAskedYet", "this was not looked at yet").assumed()),
             Found::Well => Some(Condition::own(kind, true, reasons.0, well)),
             Found::Trouble(why) => Some(Condition::own(kind, false, reasons.1, why.clone())),
         };
@@ -121,13 +123,17 @@ impl std::fmt::Display for LostCount {
 
 /// What was found last, for the heartbeat.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board(Arc<Mutex<Notes>>);
+pub(crate) struct Board {
+    notes: Arc<Mutex<Notes>>,
+    deleted: Arc<Notify>,
+}
 
 #[derive(Debug, Default)]
 struct Notes {
     health: Health,
     resident: Option<Resident>,
-    pressed: bool,
+    pressed: Option<bool>,
+    pressure: Pressure,
     refused: Option<Refused>,
 }
 
@@ -140,7 +146,17 @@ struct Refused {
 
 impl Board {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Node is not there any more. Heard once, also by one who listens later.
+    pub(crate) fn set_deleted(&self) {
+        self.deleted.notify_one();
+    }
+
+    /// Ends when the Node is not there any more.
+    pub(crate) async fn deleted(&self) {
+        self.deleted.notified().await;
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -205,13 +221,22 @@ impl Board {
         self.notes().resident = Some(resident);
     }
 
-    /// Whether the disk is nearly full although all was done about it.
-    pub(crate) fn is_pressed(&self) -> bool {
+    /// Whether the disk is nearly full although all was done about it; none before somebody looked.
+    pub(crate) fn is_pressed(&self) -> Option<bool> {
         self.notes().pressed
     }
 
     pub(crate) fn set_pressed(&self, pressed: bool) {
-        self.notes().pressed = pressed;
+        self.notes().pressed = Some(pressed);
+    }
+
+    /// How short memory and processes are.
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.notes().pressure
+    }
+
+    pub(crate) fn set_pressure(&self, pressure: Pressure) {
+        self.notes().pressure = pressure;
     }
 }
 
@@ -232,6 +257,20 @@ pub(crate) struct Examiner {
     /// `tailscale` and the address the agent answers on, if that is of the tailnet.
     pub(crate) tailnet: Option<(PathBuf, IpAddr)>,
     bad: Bad,
+    /// How often in a row `tailscale` named another address.
+    elsewhere: u32,
+}
+
+/// The host has another address on the tailnet. The agent listens on the old one, and its certificate is for that, so it cannot stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the host's address on the tailnet is now {now} and was {was}; the agent ends, and the next one takes the new address"
+)]
+pub struct Moved {
+    /// Where the agent answers.
+    pub was: IpAddr,
+    /// Where it should.
+    pub now: IpAddr,
 }
 
 /// How often in a row each answer was bad.
@@ -253,11 +292,12 @@ impl Examiner {
             launchctl,
             tailnet,
             bad: Bad::default(),
+            elsewhere: 0,
         }
     }
 
-    /// Asks everything at once.
-    pub(crate) async fn look(&mut self, before: &Health) -> Health {
+    /// Asks everything at once. A host that has moved is no longer the one that this agent can speak for.
+    pub(crate) async fn look(&mut self, before: &Health) -> Result<Health, Moved> {
         let (launchctl, tailnet) = (self.launchctl.clone(), self.tailnet.clone());
         let (tart, screen, tailnet) = tokio::join!(
             tart(self.runtime.as_ref()),
@@ -274,12 +314,53 @@ impl Examiner {
                 }
             },
         );
-        Health {
+        if let Some(moved) = believe(&mut self.elsewhere, tailnet.as_ref()) {
+            return Err(moved);
+        }
+        Ok(Health {
             tart: judge(&mut self.bad.tart, Some(tart), &before.tart),
             screen: judge(&mut self.bad.screen, screen, &before.screen),
-            tailnet: judge(&mut self.bad.tailnet, tailnet, &before.tailnet),
+            tailnet: judge(
+                &mut self.bad.tailnet,
+                tailnet.map(|answer| answer.map_err(Complaint::from)),
+                &before.tailnet,
+            ),
+        })
+    }
+}
+
+/// Why the address of the host is not the one that the agent answers on.
+#[derive(Debug)]
+enum Astray {
+    /// It has another one.
+    Moved(Moved),
+    /// Nobody can say that it has one.
+    Away(AddressError),
+}
+
+impl From<Astray> for Complaint {
+    fn from(astray: Astray) -> Self {
+        match astray {
+            Astray::Moved(moved) => Self {
+                why: moved.to_string(),
+                sure: true,
+            },
+            Astray::Away(error) => Self {
+                why: format!("the host is not on the tailnet: {error}"),
+                sure: false,
+            },
         }
     }
+}
+
+/// Whether the host has moved for good. One that is away may come back to where it was, so that says nothing.
+fn believe(elsewhere: &mut u32, answer: Option<&Result<(), Astray>>) -> Option<Moved> {
+    let Some(Err(Astray::Moved(moved))) = answer else {
+        *elsewhere = 0;
+        return None;
+    };
+    *elsewhere = elsewhere.saturating_add(1);
+    (*elsewhere >= BELIEVED).then_some(*moved)
 }
 
 /// An answer that is bad.
@@ -342,17 +423,11 @@ async fn screen(launchctl: &Path) -> Result<(), Complaint> {
     }
 }
 
-async fn on_tailnet(tailscale: &Path, address: IpAddr) -> Result<(), Complaint> {
+async fn on_tailnet(tailscale: &Path, address: IpAddr) -> Result<(), Astray> {
     match address::tailnet(tailscale).await {
-        Ok(found) if found == address => Ok(()),
-        Ok(found) => Err(Complaint {
-            why: format!("the host's address on the tailnet is now {found} and was {address}; restart the agent"),
-            sure: true,
-        }),
-        Err(error) => Err(Complaint {
-            why: format!("the host is not on the tailnet: {error}"),
-            sure: false,
-        }),
+        Ok(now) if now == address => Ok(()),
+        Ok(now) => Err(Astray::Moved(Moved { was: address, now })),
+        Err(error) => Err(Astray::Away(error)),
     }
 }
 
@@ -379,6 +454,34 @@ mod tests {
         assert_eq!(judge(&mut 0, Some(complaint(true)), &Found::Well), second);
     }
 
+    /// A host that got another address on the tailnet was not Ready until a person restarted its agent, which listened on the old
+    /// one.
+    #[test]
+    fn a_host_that_is_elsewhere_twice_in_a_row_has_moved_and_one_that_is_away_has_not() {
+        let [was, now] = [[100, 64, 0, 7], [100, 64, 0, 8]].map(IpAddr::from);
+        let moved = Moved { was, now };
+        let elsewhere = Err(Astray::Moved(moved));
+        let away = Err(Astray::Away(AddressError::NoAddress {
+            program: "tailscale".into(),
+            said: String::new(),
+        }));
+        let mut count = 0;
+        for _ in 0..3 {
+            assert_eq!(believe(&mut count, Some(&away)), None);
+        }
+        assert_eq!(believe(&mut count, Some(&elsewhere)), None);
+        // It was a slip, or nobody can say: the row begins anew.
+        for between in [Ok(()), away] {
+            assert_eq!(believe(&mut count, Some(&between)), None);
+            assert_eq!(believe(&mut count, Some(&elsewhere)), None);
+        }
+        assert_eq!(believe(&mut count, Some(&elsewhere)), Some(moved));
+        assert_eq!(believe(&mut 1, None), None);
+        // Until then the Node says it.
+        let complaint = Complaint::from(Astray::Moved(moved));
+        assert!(complaint.sure && complaint.why.contains("is now 100.64.0.8 and was 100.64.0.7"));
+    }
+
     /// A host that starts no VM at all took every Pod that came, and told each that others run.
     #[tokio::test(start_paused = true)]
     async fn a_host_that_starts_nothing_at_all_is_not_ready_until_it_does_or_nobody_tries_any_more() {
@@ -402,6 +505,25 @@ mod tests {
         assert!(board.ready().message.contains("reboot the host"));
         tokio::time::advance(REMEMBERED).await;
         assert!(board.ready().holds && places(&board));
+    }
+
+    /// Ready was False until `tart` had answered, so that each restart of the agent took its Node away for a heartbeat. A Node that
+    /// says something already goes on saying it until somebody looked.
+    #[test]
+    fn what_was_not_asked_yet_is_only_assumed() {
+        let mut health = Health::default();
+        assert!(health.ready().assumed);
+        assert!(health.conditions().iter().all(|condition| condition.assumed));
+        // One answer alone does not make a host fit.
+        health.tart = Found::Well;
+        health.tailnet = Found::Irrelevant;
+        assert!(health.ready().assumed && !health.ready().holds);
+        // What is wrong is wrong, whatever the others say later.
+        health.tailnet = Found::Trouble("no tailnet".to_owned());
+        assert!(!health.ready().assumed && !health.ready().holds);
+        health.screen = Found::Well;
+        health.tailnet = Found::Well;
+        assert!(!health.ready().assumed && health.ready().holds);
     }
 
     #[test]

@@ -4,16 +4,13 @@ mod address;
 pub(crate) mod ask;
 pub(crate) mod disk;
 pub(crate) mod health;
-mod pressure;
+pub(crate) mod pressure;
 mod system;
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use russet_node::{Condition, Machine, Sight, System};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::config::{Config, Listen, NodeIpSource};
 
@@ -21,17 +18,13 @@ pub use address::AddressError;
 pub use ask::AskError;
 pub(crate) use disk::Gauge;
 use health::Found;
+pub use health::Moved;
 pub(crate) use health::{Board, Examiner, LostCount};
-use pressure::Pressure;
-
-/// How long an answer of macOS about memory and processes is good for: asking costs two processes.
-const GOOD_FOR: Duration = Duration::from_mins(1);
 
 /// The Mac.
 pub struct Host {
     address: Address,
     system: System,
-    pressure: Mutex<Option<(Instant, Pressure)>>,
     disk: Gauge,
     /// What others found out about it.
     board: Board,
@@ -75,7 +68,6 @@ impl Host {
         Ok(Self {
             address,
             system: system::find(&config.tart).await,
-            pressure: Mutex::new(None),
             disk: Gauge::new(&config.tart_home, config.disk_report.clone()),
             board: Board::default(),
             tailnet: config.node_ip.is_none() && config.node_ip_source == NodeIpSource::Tailscale,
@@ -125,18 +117,6 @@ impl Host {
     pub(crate) fn on_tailnet(&self) -> Option<IpAddr> {
         self.fixed().filter(|_| self.tailnet)
     }
-
-    async fn pressure(&self) -> Pressure {
-        let known = *self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pressure)) = known.filter(|(at, _)| at.elapsed() < GOOD_FOR) {
-            return pressure;
-        }
-        // A question that got no answer changes nothing.
-        let before = known.map(|(_, pressure)| pressure).unwrap_or_default();
-        let pressure = pressure::current(before).await;
-        *self.pressure.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), pressure));
-        pressure
-    }
 }
 
 impl Machine for Host {
@@ -145,33 +125,26 @@ impl Machine for Host {
         self.watching.send_replace(Some(watching.clone()));
     }
 
+    async fn deleted(&self) {
+        self.board.deleted().await;
+    }
+
+    /// Reads what is written down, and asks nobody: a host in trouble answers late, and that is when it has to be told.
     async fn look(&self) -> Sight {
-        let Pressure { memory, processes } = self.pressure().await;
-        let health = self.board.health();
-        let (address, pressed) = (self.address(), self.board.is_pressed());
+        let (health, pressure) = (self.board.health(), self.board.pressure());
+        let address = self.address();
         let unreachable = match (address, &health.tailnet) {
             (_, Found::Trouble(why)) => Some(why.clone()),
             (None, _) => Some("the host has no address that others can dial".to_owned()),
             (Some(_), _) => None,
         };
         let mut conditions = vec![
-            Condition::memory_pressure(
-                memory,
-                if memory {
-                    "macOS reports critical memory pressure"
-                } else {
-                    "there is memory"
-                },
-            ),
-            Condition::disk_pressure(pressed, disk::sentence(pressed)),
-            Condition::pid_pressure(
-                processes,
-                if processes {
-                    "nearly as many processes run as macOS allows"
-                } else {
-                    "there is room for processes"
-                },
-            ),
+            pressure.on_memory(),
+            match self.board.is_pressed() {
+                Some(pressed) => Condition::disk_pressure(pressed, disk::sentence(pressed)),
+                None => Condition::disk_pressure(false, "the disk was not looked at yet").assumed(),
+            },
+            pressure.on_processes(),
             Condition::network_unavailable(
                 unreachable.is_some(),
                 unreachable.unwrap_or_else(|| "the host has an address that others can dial".to_owned()),
@@ -187,5 +160,46 @@ impl Machine for Host {
             conditions,
             resident: self.board.resident(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::pressure::Pressure;
+    use super::*;
+
+    /// The heartbeat asked macOS by itself, for up to twelve seconds, and was cut off after five: on a host in trouble it told what had
+    /// been so before, for as long as the trouble lasted.
+    #[test]
+    fn a_look_waits_for_nobody_and_tells_what_was_found() {
+        let host = Host {
+            address: Address::Fixed(IpAddr::from([100, 64, 0, 7])),
+            system: System::default(),
+            disk: Gauge::default(),
+            board: Board::default(),
+            tailnet: true,
+            port: None,
+            client: watch::channel(None).0,
+            watching: watch::channel(None).0,
+        };
+        let told = |kind: &str| {
+            let sight = host.look().now_or_never().expect("it waited for somebody");
+            sight.conditions.into_iter().find(|told| told.kind == kind).unwrap()
+        };
+        for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
+            let told = told(kind);
+            assert!(told.assumed && !told.holds, "{told:?}");
+        }
+        host.board().set_pressed(true);
+        host.board().set_pressure(Pressure {
+            memory: Some(true),
+            processes: Some(false),
+        });
+        let is = |kind| (told(kind).assumed, told(kind).holds);
+        assert_eq!(is("DiskPressure"), (false, true));
+        assert_eq!(is("MemoryPressure"), (false, true));
+        assert_eq!(is("PIDPressure"), (false, false));
     }
 }

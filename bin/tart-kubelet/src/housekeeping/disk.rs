@@ -27,11 +27,11 @@ pub(super) async fn watch(host: &Host) {
         disk = after;
     }
     let before = keeping.board.is_pressed();
-    let pressed = disk.is_pressed(before);
-    if before != pressed {
+    let pressed = disk.is_pressed(before.unwrap_or_default());
+    if before.unwrap_or_default() != pressed {
         tracing::warn!(pressed, free = disk.free, "the disk changed");
-        keeping.board.set_pressed(pressed);
     }
+    keeping.board.set_pressed(pressed);
     // The pressure lasts longer than what Pods have to go for.
     if disk.has_free(PRESSURE) {
         return;

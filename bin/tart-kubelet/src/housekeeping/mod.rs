@@ -1,7 +1,7 @@
 //! What keeps the host in order, beside everything else and never in its way.
 //!
 //! ```text
-//!   examine ── tart, screen, tailnet ──▶ Board ──▶ the heartbeat
+//!   examine ── tart, screen, tailnet; memory, processes ──▶ Board ──▶ the heartbeat
 //!   watch the disk ─ nearly full ─▶ images go ─ still full ─▶ Board (DiskPressure), one Pod after the other goes
 //!   watch the Pods ─ one uses more than it may ─▶ it goes
 //!   every few minutes ─▶ images go that nobody has needed for a day; guests are asked how full they are
@@ -18,7 +18,8 @@ use std::time::Duration;
 use russet_vm::log::Rotation;
 use tokio::time::MissedTickBehavior;
 
-use crate::host::{Board, Examiner, Gauge};
+use crate::host::pressure::Tools;
+use crate::host::{Board, Examiner, Gauge, Moved};
 use crate::pods::Host;
 
 /// How often images are looked at, and guests are asked.
@@ -26,6 +27,8 @@ const TIDY: Duration = Duration::from_mins(5);
 const GUESTS: Duration = Duration::from_mins(1);
 /// How often the disk and what Pods use of it are looked at, as kubelets do.
 const DISK: Duration = Duration::from_secs(10);
+/// How often macOS is asked about memory and processes: that costs three processes.
+const PRESSURE: Duration = Duration::from_mins(1);
 /// A host that is not well is looked at more often: it shall be of use again soon.
 const UNWELL: Duration = Duration::from_secs(5);
 
@@ -59,11 +62,28 @@ impl Default for Keeping {
     }
 }
 
-/// Finds out again and again how the host is.
-pub(crate) async fn examine(mut examiner: Examiner, board: Board, interval: Duration) -> Infallible {
+/// Finds out again and again how the host is, until it has moved. Neither question waits for the other.
+pub(crate) async fn examine(examiner: Examiner, board: Board, interval: Duration) -> Moved {
+    tokio::select! {
+        moved = examine_health(examiner, &board, interval) => moved,
+        never = examine_pressure(Tools::default(), &board) => match never {},
+    }
+}
+
+async fn examine_pressure(tools: Tools, board: &Board) -> Infallible {
+    loop {
+        board.set_pressure(tools.ask(board.pressure()).await);
+        tokio::time::sleep(PRESSURE).await;
+    }
+}
+
+async fn examine_health(mut examiner: Examiner, board: &Board, interval: Duration) -> Moved {
     loop {
         let before = board.health();
-        let health = examiner.look(&before).await;
+        let health = match examiner.look(&before).await {
+            Ok(health) => health,
+            Err(moved) => return moved,
+        };
         let ready = health.ready();
         if before.ready() != ready {
             tracing::info!(ready = ready.holds, why = ready.message, "the host was looked at");

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::known::{All, Known, follow_all, interrupted, known};
 use super::lasting::Lasting;
 use super::server::ServerError;
+use crate::host::Board;
 
 type Services = All<Arc<Service>>;
 
@@ -43,7 +44,8 @@ impl std::fmt::Debug for Around {
 }
 
 impl Around {
-    pub(crate) fn watch(client: &watch::Receiver<Option<Client>>, node: &str) -> Self {
+    /// Whoever is the Node hears on the board when it is deleted.
+    pub(crate) fn watch(client: &watch::Receiver<Option<Client>>, node: &str, board: Board) -> Self {
         let (tell_node, node_known) = watch::channel(Err(None));
         let (tell_services, services_known) = watch::channel::<Known<Services>>(Err(None));
         let this = watcher::Config::default().fields(&format!("metadata.name={node}"));
@@ -53,7 +55,7 @@ impl Around {
             node: node_known,
             services: services_known,
             tasks: [
-                tokio::spawn(follow_node(nodes, tell_node)),
+                tokio::spawn(follow_node(nodes, tell_node, board)),
                 tokio::spawn(follow_all(services, tell_services, "Services", needed, || {})),
             ],
         }))
@@ -82,11 +84,16 @@ impl Around {
     }
 }
 
-async fn follow_node(mut events: Lasting<Node>, tell: watch::Sender<Known<Arc<Node>>>) {
+async fn follow_node(mut events: Lasting<Node>, tell: watch::Sender<Known<Arc<Node>>>, board: Board) {
     while let Some(state) = events.next_state().await {
         match state {
-            // A Node that is not there takes nobody on; it registers again soon.
-            Ok(node) => drop(tell.send_replace(node.map(Arc::new).ok_or(None))),
+            // A Node that is not there takes nobody on; it registers again at once.
+            Ok(node) => {
+                if node.is_none() {
+                    board.set_deleted();
+                }
+                drop(tell.send_replace(node.map(Arc::new).ok_or(None)));
+            }
             Err(error) => interrupted(&tell, "the Node", &error),
         }
     }

@@ -227,6 +227,8 @@ impl Pods {
             directory,
         } = self;
         let options = *options;
+        // Also while `tart` does not answer, which the next line waits for: it tells the Node that it was deleted.
+        let around = Around::watch(&options.watching, &options.node, options.keeping.board.clone());
         let occupied = recover::recover(&options.runtime, &ledger).await;
         let places = Places::new(Arc::clone(&options.runtime), LIMIT, occupied);
         let images = Images::new(
@@ -255,7 +257,7 @@ impl Pods {
                 Arc::clone(&options.meters),
             ),
             watched: Watched::new(options.watching.clone()),
-            around: Around::watch(&options.watching, &options.node),
+            around,
             folders: Folders::new(&options.state),
             reach: Reach::default(),
             roster: Roster::default(),

@@ -16,6 +16,7 @@ use russet_e2e::mac_host::{flagged, node_user};
 use russet_e2e::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
@@ -187,4 +188,13 @@ impl Host {
     pub(crate) fn node_user(&self) -> String {
         node_user(&self.node)
     }
+}
+
+/// A program of the host that does what a test wants, from now on.
+pub(crate) fn script(path: &Path, text: &str) -> Result<()> {
+    let fresh = path.with_extension("new");
+    std::fs::create_dir_all(path.parent().context("a folder")?)?;
+    std::fs::write(&fresh, format!("#!/bin/sh\n{text}\n"))?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
+    Ok(std::fs::rename(fresh, path)?)
 }

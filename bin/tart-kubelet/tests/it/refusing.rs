@@ -1,19 +1,17 @@
 //! What an agent does not do.
 
-use crate::harness::Host;
+use crate::harness::{Host, script};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use serde_json::json;
-use std::os::unix::fs::PermissionsExt as _;
 
 /// (incident tailscale-down-no-fallback)
 #[tokio::test]
 async fn without_the_tailnet_that_it_shall_be_on_an_agent_ends_and_listens_nowhere() -> Result<()> {
     let host = Host::invited("tails2").await?;
     let program = host.path("tailscale");
-    std::fs::write(&program, "#!/bin/sh\necho 'Tailscale is stopped.' >&2\nexit 1\n")?;
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    script(&program, "echo 'Tailscale is stopped.' >&2; exit 1")?;
     let flag = format!("--tailscale-binary={}", program.display());
     // The address that the harness gives would make the tailnet unneeded.
     let agent = host.start_without_address(&[&flag, "--node-ip-source=tailscale", "--metrics-bind-address=:0"])?;

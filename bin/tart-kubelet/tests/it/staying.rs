@@ -1,9 +1,9 @@
 //! What may happen to a Node, and to its certificate.
 
-use crate::harness::Host;
+use crate::harness::{Host, script};
 use crate::way::Way;
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{NodeCondition, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use russet_e2e::wait::{self, Look, PATIENCE};
@@ -25,6 +25,55 @@ async fn a_node_that_is_deleted_comes_back_as_the_same_machine() -> Result<()> {
     let node = host.nodes().get(&host.node).await?;
     ensure!(node.spec.and_then(|spec| spec.provider_id) == Some(host.provider_id()));
     ensure!(agent.is_running(), "{}", host.log());
+    Ok(())
+}
+
+/// Only the garbage collector told a node that it had been deleted, by taking its Lease: while the controller manager was away, a node
+/// renewed its Lease for minutes and was no Node.
+#[tokio::test]
+async fn a_node_that_is_deleted_comes_back_although_nobody_collects_its_lease() -> Result<()> {
+    let host = Host::invited("again3").await?;
+    let mut agent = host.start(&[])?;
+    let before = host.registered().await?;
+    let lease = wait::until("the Lease", PATIENCE, || async {
+        Ok(match host.leases().get_opt(&host.node).await? {
+            Some(lease) => Look::Done(lease),
+            None => Look::not_yet(host.log()),
+        })
+    })
+    .await?;
+    // It belongs to nobody, so it stays.
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    host.leases()
+        .patch(&host.node, &PatchParams::default(), &Patch::Merge(orphaned))
+        .await?;
+    host.nodes().delete(&host.node, &DeleteParams::default()).await?;
+    let node = wait::until("another Node", PATIENCE, || async {
+        Ok(match host.nodes().get_opt(&host.node).await? {
+            Some(node) if node.uid() != before.uid() => Look::Done(node),
+            _ => Look::not_yet(host.log()),
+        })
+    })
+    .await?;
+    wait::until("the Lease of that Node", PATIENCE, || async {
+        let now = host.leases().get(&host.node).await?;
+        ensure!(now.uid() == lease.uid(), "the Lease was taken away: {now:?}");
+        let owners = now.metadata.owner_references.clone().unwrap_or_default();
+        Ok(
+            if owners
+                .iter()
+                .any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
+            {
+                Look::Done(())
+            } else {
+                Look::not_yet(now)
+            },
+        )
+    })
+    .await?;
+    // A status that happened to be due would have told it as well.
+    let log = host.log();
+    ensure!(agent.is_running() && log.contains("the Node is gone"), "{log}");
     Ok(())
 }
 
@@ -50,6 +99,58 @@ async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> R
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
     })
     .await
+}
+
+/// The Node's first address, and what it says of a condition.
+async fn told(host: &Host, kind: &str) -> Result<(Option<String>, Option<NodeCondition>)> {
+    let status = host.nodes().get(&host.node).await?.status.unwrap_or_default();
+    let address = status.addresses.into_iter().flatten().next();
+    let mut conditions = status.conditions.into_iter().flatten();
+    let found = conditions.find(|condition| condition.type_ == kind);
+    Ok((address.map(|address| address.address), found))
+}
+
+/// A host that got another address on the tailnet stayed not Ready until a person restarted its agent, which listened on the old one.
+#[tokio::test]
+async fn a_host_with_another_address_on_the_tailnet_is_reached_there_without_anybodys_help() -> Result<()> {
+    let host = Host::invited("moves2").await?;
+    let tailscale = host.path("bin/tailscale");
+    script(&tailscale, "echo 127.77.9.7")?;
+    let flag = format!("--tailscale-binary={}", tailscale.display());
+    let flags = [
+        "--runtime=synthetic",
+        "--node-ip-source=tailscale",
+        "--metrics-bind-address=0",
+        "--kubelet-bind-address=0",
+        "--housekeeping-interval=1",
+        &flag,
+    ];
+    let until = async |address: &str, tailnet: &str| {
+        wait::until(&format!("{address}, with the tailnet {tailnet}"), PATIENCE, || async {
+            let (at, found) = told(&host, "Tailnet").await?;
+            let is = found.as_ref().is_some_and(|found| found.status == tailnet);
+            Ok(if is && at.as_deref() == Some(address) {
+                Look::Done(())
+            } else {
+                Look::not_yet((at, found, host.log()))
+            })
+        })
+        .await
+    };
+    let mut agent = host.start_without_address(&flags)?;
+    host.registered().await?;
+    until("127.77.9.7", "True").await?;
+    // A tailnet that is away is waited for.
+    script(&tailscale, "echo 'no current Tailscale IPs' >&2; exit 1")?;
+    until("127.77.9.7", "False").await?;
+    ensure!(agent.is_running(), "{}", host.log());
+    script(&tailscale, "echo 127.77.9.8")?;
+    ensure!(!agent.ended().await?.success());
+    let why = "tart-kubelet: the host's address on the tailnet is now 127.77.9.8 and was 127.77.9.7";
+    ensure!(host.log().contains(why), "{}", host.log());
+    // As launchd does.
+    let _agent = host.start_without_address(&flags)?;
+    until("127.77.9.8", "True").await
 }
 
 #[tokio::test]

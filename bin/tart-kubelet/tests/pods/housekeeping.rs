@@ -1,5 +1,6 @@
 //! The host kept in order: what the Node says of it, images that come and go, a disk that fills, logs that grow.
 
+use crate::harness::script;
 use crate::lives::WAITS;
 use crate::reaching::Reached;
 use crate::stage::{IMAGE, Mac, PATIENCE, phase};
@@ -9,8 +10,6 @@ use kube::api::{Patch, PatchParams};
 use russet_e2e::wait::{self, Look};
 use russet_sim_tart::Image;
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const SECOND: &str = "ghcr.io/acme/mac:v2";
@@ -51,14 +50,6 @@ pub(crate) async fn until_said(mac: &Mac, kind: &str, status: &str, words: &str)
         said(node, kind).is_some_and(|(is, message)| is == status && message.contains(words))
     })
     .await
-}
-
-fn script(path: &Path, text: &str) -> Result<()> {
-    let fresh = path.with_extension("new");
-    std::fs::create_dir_all(path.parent().context("a folder")?)?;
-    std::fs::write(&fresh, format!("#!/bin/sh\n{text}\n"))?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
-    Ok(std::fs::rename(fresh, path)?)
 }
 
 /// Ready was always true: a Mac without a desktop session, without `tart` or off the tailnet took every Pod and ran none.

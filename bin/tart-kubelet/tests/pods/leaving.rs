@@ -1,9 +1,10 @@
 //! The agent ends, or the Node is emptied, on purpose.
 
+use crate::housekeeping::until_said;
 use crate::lives::WAITS;
 use crate::stage::{Mac, PATIENCE, phase, terminated};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use russet_e2e::wait::{self, Look};
@@ -71,6 +72,50 @@ pub(crate) async fn a_second_agent_leaves_the_first_alone_and_says_so() -> Resul
     mac.until_gone("job").await?;
     mac.until_empty().await?;
     next.killed().await?;
+    mac.stayed_within_its_rights()
+}
+
+/// The first heartbeat of an agent came before `tart` had answered, and said that the Node was not Ready. The next came ten seconds
+/// later: by then the node controller had tainted the Node and taken its Pods out of their Services, with each new binary.
+pub(crate) async fn a_node_that_is_ready_stays_so_over_a_restart_of_its_agent() -> Result<()> {
+    let mac = Mac::new("leave7").await?;
+    let agent = mac.start()?;
+    let node = until_said(&mac, "Ready", "True", "running").await?;
+    let ready = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let found = conditions.into_iter().flatten().find(|found| found.type_ == "Ready");
+        found.cloned().context("Ready")
+    };
+    let before = ready(&node)?;
+    ensure!(agent.terminated().await?.success(), "{}", mac.host.log());
+
+    mac.slow("list")?;
+    let _agent = mac.start()?;
+    wait::until("a word of the next agent", PATIENCE, || async {
+        let now = ready(&mac.host.nodes().get(&mac.host.node).await?)?;
+        Ok(if now.last_heartbeat_time > before.last_heartbeat_time {
+            Look::Done(())
+        } else {
+            Look::not_yet((now, mac.host.log()))
+        })
+    })
+    .await?;
+    // By the second of these it has told what `tart` said.
+    let renewed = || async {
+        let lease = mac.host.leases().get(&mac.host.node).await?;
+        anyhow::Ok(lease.spec.and_then(|spec| spec.renew_time))
+    };
+    for _ in 0..2 {
+        let last = renewed().await?;
+        wait::until_true("a heartbeat", PATIENCE, || async { Ok(renewed().await? > last) }).await?;
+    }
+    let after = ready(&mac.host.nodes().get(&mac.host.node).await?)?;
+    ensure!(after.status == "True", "{after:?}");
+    ensure!(
+        after.last_transition_time == before.last_transition_time,
+        "it was not Ready for a while: {before:?}, {after:?}"
+    );
+    mac.quick()?;
     mac.stayed_within_its_rights()
 }
 

@@ -98,6 +98,7 @@ fn main() -> ExitCode {
         words::a_kubeconfig_that_is_mended_makes_a_node,
         leaving::an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so,
         leaving::a_second_agent_leaves_the_first_alone_and_says_so,
+        leaving::a_node_that_is_ready_stays_so_over_a_restart_of_its_agent,
         leaving::a_node_is_drained_with_grace_and_stays_cordoned,
         leaving::an_agent_that_ends_within_the_grace_of_a_container_is_followed_by_one_that_ends_it,
         leaving::a_hook_that_is_cut_off_with_its_agent_is_run_again,

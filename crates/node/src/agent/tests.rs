@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use rcgen::{CertificateParams, KeyPair};
 use russet_telemetry::Secret;
+use tokio::sync::Notify;
 
 use self::server::Server;
 use super::*;
@@ -115,11 +116,18 @@ impl Store for Disk {
     }
 }
 
-struct Body;
+#[derive(Default)]
+struct Body {
+    deleted: Notify,
+}
 
 impl Machine for Body {
     async fn look(&self) -> Sight {
         Sight::default()
+    }
+
+    async fn deleted(&self) {
+        self.deleted.notified().await;
     }
 }
 
@@ -127,7 +135,9 @@ impl Machine for Body {
 struct World {
     server: Server,
     spec: Spec,
+    body: Body,
     disk: Disk,
+    rhythm: Rhythm,
     told: Mutex<Vec<News>>,
 }
 
@@ -146,7 +156,9 @@ impl World {
                 capacity: Capacity::default(),
                 kubelet_version: crate::KUBELET_VERSION.to_owned(),
             },
+            body: Body::default(),
             disk,
+            rhythm: RHYTHM,
             told: Mutex::default(),
         }
     }
@@ -156,9 +168,9 @@ impl World {
             spec: &self.spec,
             connection: self.server.connection(),
             moved: None,
-            machine: &Body,
+            machine: &self.body,
             store: &self.disk,
-            rhythm: RHYTHM,
+            rhythm: self.rhythm,
             news,
         }
     }
@@ -303,4 +315,26 @@ async fn a_first_key_that_cannot_be_kept_is_not_asked_with() {
     let error = world.end().await;
     assert!(matches!(error, Error::Store(_)), "{error}");
     assert_eq!(world.server.asked(), (0, 0));
+}
+
+/// A Node that was deleted while the controller manager was away stayed away for up to five minutes: its Lease was renewed as ever, and
+/// nobody looked at the Node itself before its status was due.
+#[tokio::test]
+async fn a_machine_that_sees_its_node_deleted_is_a_node_again_whatever_becomes_of_its_lease() {
+    let mut world = World::with(Papers::Young).await;
+    world.rhythm.status = Duration::from_hours(1);
+    let world = world;
+    world
+        .live(async {
+            world.hears_a_renewal().await;
+            world.server.delete("/api/v1/nodes/mac-1");
+            world.hears_a_renewal().await;
+            assert!(!world.server.has("/api/v1/nodes/mac-1"), "the Lease told of it");
+            // It does not work at once, and is tried again.
+            world.server.fails(3);
+            world.body.deleted.notify_one();
+            until("another Node", || world.server.has("/api/v1/nodes/mac-1")).await;
+            world.hears_a_renewal().await;
+        })
+        .await;
 }

@@ -65,6 +65,20 @@ impl Server {
         self.state().signs = true;
     }
 
+    /// Takes an object away, and nothing that belongs to it.
+    pub(super) fn delete(&self, path: &str) {
+        self.state().objects.remove(path);
+    }
+
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.state().objects.contains_key(path)
+    }
+
+    /// Has no answer for the next callers.
+    pub(super) fn fails(&self, times: usize) {
+        self.state().failures = times;
+    }
+
     /// How often somebody called with a token, and without.
     pub(super) fn asked(&self) -> (usize, usize) {
         self.state().asked
@@ -89,6 +103,8 @@ struct State {
     nodes: bool,
     signs: bool,
     asked: (usize, usize),
+    /// So many calls are answered with nothing of use.
+    failures: usize,
     /// By their path.
     objects: BTreeMap<String, Value>,
 }
@@ -104,6 +120,10 @@ impl State {
         };
         if !known {
             return failure(401, "Unauthorized");
+        }
+        if self.failures > 0 {
+            self.failures -= 1;
+            return failure(500, "InternalError");
         }
         let path = call.path.trim_end_matches("/status");
         match call.method.as_str() {
