@@ -34,7 +34,7 @@ pub struct User {
     pub username: String,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct ObjectRef {
     #[serde(default)]
     pub resource: String,
@@ -108,5 +108,72 @@ impl AuditLog {
             .into_iter()
             .filter(|entry| entry.code() == 403)
             .collect())
+    }
+
+    /// The requests of a node that the apiserver refused with 403, but for those that only came too early: whoever decides what a
+    /// node may read or mint for a Pod watches the Pods as well, and may hear of one later than its node. What was granted a moment
+    /// later was its right.
+    pub fn overreach(&self, node: &str) -> Result<Vec<Entry>> {
+        Ok(overreach(self.of_user(node)?))
+    }
+}
+
+fn overreach(entries: Vec<Entry>) -> Vec<Entry> {
+    let by_pod = |object: &ObjectRef| {
+        matches!(
+            (object.resource.as_str(), object.subresource.as_str()),
+            ("secrets" | "configmaps", "") | ("serviceaccounts", "token")
+        )
+    };
+    let granted_after = |index: usize, refused: &Entry| {
+        let same = |entry: &Entry| entry.verb == refused.verb && entry.object_ref == refused.object_ref;
+        let mut after = entries.iter().skip(index);
+        after.any(|entry| same(entry) && (200..300).contains(&entry.code()))
+    };
+    let refused = entries
+        .iter()
+        .enumerate()
+        .filter(|(index, entry)| entry.code() == 403 && !(by_pod(&entry.object()) && granted_after(*index, entry)));
+    refused.map(|(_, entry)| entry.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(verb: &str, (resource, subresource, name): (&str, &str, &str), code: u16) -> Entry {
+        let object = json!({"resource": resource, "subresource": subresource, "namespace": "default", "name": name});
+        let value = json!({"verb": verb, "objectRef": object, "responseStatus": {"code": code}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// One of seven Pods or so was refused its token once, since the apiserver had not heard of it yet.
+    #[test]
+    fn a_token_that_was_granted_a_moment_later_was_no_overreach() {
+        let token = ("serviceaccounts", "token", "default");
+        let early = vec![entry("create", token, 403), entry("create", token, 201)];
+        assert!(overreach(early).is_empty());
+    }
+
+    #[test]
+    fn what_was_never_granted_or_only_before_or_to_another_is_overreach() {
+        let (token, secret) = (("serviceaccounts", "token", "default"), ("secrets", "", "a"));
+        let other = ("secrets", "", "b");
+        let entries = vec![
+            entry("create", token, 201),
+            entry("create", token, 403),
+            entry("get", secret, 403),
+            entry("list", secret, 200),
+            entry("get", other, 200),
+        ];
+        assert_eq!(overreach(entries).len(), 2);
+    }
+
+    #[test]
+    fn nothing_else_is_forgiven() {
+        let pod = ("pods", "", "a");
+        let entries = vec![entry("delete", pod, 403), entry("delete", pod, 200)];
+        assert_eq!(overreach(entries).len(), 1);
     }
 }

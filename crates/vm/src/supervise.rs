@@ -158,5 +158,10 @@ pub async fn ended(dir: &Path) -> Result<Seen, Error> {
             Seen::Running(_) => tokio::time::sleep(LOOK).await,
             over => return Ok(over),
         }
+        if let Some(pulse) = files::Pulse::of(dir)? {
+            while pulse.beats()? {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
     }
 }

@@ -44,6 +44,16 @@ impl Origin {
             }
         }
     }
+
+    /// Which file is written and how long it is; `None` if there is none.
+    fn current(&self) -> io::Result<Option<(u64, u64)>> {
+        let (Self::Kept(path) | Self::Left(path)) = self;
+        match std::fs::symlink_metadata(path) {
+            Ok(found) => Ok(Some((found.ino(), found.len()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A plain file; what a guest put there instead is not read. `None` if there is none yet.
@@ -65,18 +75,31 @@ pub(crate) struct Marker {
     log: Origin,
     marks: PathBuf,
     length: u64,
+    /// The file that is written, as it was when the log was last looked at.
+    seen: Option<(u64, u64)>,
 }
 
 impl Marker {
     pub(crate) fn new(log: Origin, marks: PathBuf) -> Self {
         let length = Marks::read(&marks).0.last().map_or(0, |(length, _)| *length);
-        Self { log, marks, length }
+        Self {
+            log,
+            marks,
+            length,
+            seen: None,
+        }
     }
 
     /// Looks whether the log has grown.
     pub(crate) fn look(&mut self, now: Timestamp) -> io::Result<()> {
+        // Most containers are silent most of the time. A file that is set aside leaves another in its place.
+        let seen = self.log.current()?;
+        if seen == self.seen {
+            return Ok(());
+        }
         let length = self.log.parts()?.last().map_or(0, Part::ends);
         if length <= self.length {
+            self.seen = seen;
             return Ok(());
         }
         let mut file = std::fs::OpenOptions::new()
@@ -86,6 +109,7 @@ impl Marker {
             .open(&self.marks)?;
         writeln!(file, "{length} {}", now.as_millisecond())?;
         self.length = length;
+        self.seen = seen;
         if file.metadata()?.len() > LONGEST {
             self.shorten()?;
         }

@@ -330,8 +330,8 @@ impl Mac {
 
     /// The node did nothing that it may not do.
     pub(crate) fn stayed_within_its_rights(&self) -> Result<()> {
-        let denials = self.host.cluster.audit()?.denials(&self.host.node_user())?;
-        ensure!(denials.is_empty(), "{denials:#?}");
+        let overreach = self.host.cluster.audit()?.overreach(&self.host.node_user())?;
+        ensure!(overreach.is_empty(), "{overreach:#?}");
         Ok(())
     }
 }

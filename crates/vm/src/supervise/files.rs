@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 pub(super) const LOCK: &str = "alive";
 pub(super) const STARTED: &str = "started.json";
@@ -53,6 +53,7 @@ pub enum Seen {
 
 /// What is known of the process of a folder.
 pub fn look(dir: &Path) -> Result<Seen, Error> {
+    let runs = || open(&dir.join(LOCK))?.map_or(Ok(false), |lock| is_held(&lock));
     let attempt = || -> io::Result<Seen> {
         // The end is written before the lock goes, so an end that is missing while the lock is free can be on its way in between.
         for last in [false, true] {
@@ -60,7 +61,7 @@ pub fn look(dir: &Path) -> Result<Seen, Error> {
             let started = read::<Started>(&dir.join(STARTED))?;
             match (finished, started) {
                 (Some(finished), Some(started)) => return Ok(Seen::Ended(started, Some(finished))),
-                (_, started) if is_held(&dir.join(LOCK))? => return Ok(Seen::Running(started)),
+                (_, started) if runs()? => return Ok(Seen::Running(started)),
                 (_, Some(started)) if last => return Ok(Seen::Ended(started, None)),
                 _ => {}
             }
@@ -70,17 +71,50 @@ pub fn look(dir: &Path) -> Result<Seen, Error> {
     attempt().map_err(Error::file(dir))
 }
 
+/// A process that runs, watched for its end. It is asked for ten times a second for as long as a VM runs, and everything that
+/// [`look`] reads stays the same until then.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    exit: PathBuf,
+    lock: File,
+}
+
+impl Pulse {
+    /// `None` if there is nothing to watch.
+    pub(super) fn of(dir: &Path) -> Result<Option<Self>, Error> {
+        let lock = open(&dir.join(LOCK)).map_err(Error::file(dir))?;
+        let exit = dir.join(EXIT);
+        Ok(lock.map(|lock| Self { exit, lock }))
+    }
+
+    /// Whether [`look`] would say that it runs. It may say so once more after this did not; the other way round it is never late.
+    pub(super) fn beats(&self) -> Result<bool, Error> {
+        let attempt = || -> io::Result<bool> {
+            // A folder that somebody removed says nothing of what is put in its place.
+            let removed = self.lock.metadata()?.nlink() == 0;
+            Ok(!removed && !self.exit.try_exists()? && is_held(&self.lock)?)
+        };
+        attempt().map_err(Error::file(&self.exit))
+    }
+}
+
 /// Whether anybody holds the lock. For the moment of the question we hold it, too; a supervisor tries more than once.
-fn is_held(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
+fn is_held(lock: &File) -> io::Result<bool> {
+    match flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            flock(lock, FlockOperation::Unlock)?;
+            Ok(false)
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
+    }
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

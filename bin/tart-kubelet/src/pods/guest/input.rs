@@ -51,7 +51,8 @@ pub(super) fn on_terminal(text: &mut String, command: &str) {
     );
 }
 
-/// The words that pass their input on to the container.
+/// The words that pass their input on to the container. A shell that opens what was taken away in that moment makes a file, which
+/// nobody reads.
 pub(crate) fn feed() -> Vec<String> {
     shell(&format!(
         r#"input={PIPE} tries=0
@@ -61,7 +62,9 @@ until [ -p "$input" ]; do
   tries=$((tries + 1))
   sleep 0.2
 done
-exec cat >"$input""#
+exec 4>"$input"
+if [ ! -p /dev/fd/4 ]; then rm -f "$input"; exit {OVER}; fi
+exec cat >&4 4>&-"#
     ))
 }
 
@@ -140,5 +143,22 @@ mod tests {
         let heard = container.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&heard.stdout), "all of it");
         assert_eq!(code(told(dir.path(), &feed())), Some(OVER));
+    }
+
+    /// What came in the moment in which the input ended went into a file, and counted as heard.
+    #[test]
+    fn whoever_comes_in_the_moment_of_the_end_learns_that_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let container = container(dir.path(), "exec cat");
+        let opens = "exec 4>";
+        let words = feed()
+            .last()
+            .unwrap()
+            .replace(opens, &format!("rm -f \"$input\"; {opens}"));
+        assert_ne!(&words, feed().last().unwrap());
+        assert_eq!(code(run(dir.path(), &words)), Some(OVER));
+        assert!(!dir.path().join("input").exists(), "nothing is left of it");
+        assert_eq!(code(told(dir.path(), &end())), Some(0));
+        assert_eq!(container.wait_with_output().unwrap().stdout, b"");
     }
 }
