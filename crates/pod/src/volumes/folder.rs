@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 const DATA: &str = "..data";
@@ -191,15 +191,4 @@ fn remove(path: &Path) -> io::Result<()> {
             Err(error)
         }
     })
-}
-
-/// What a folder takes on the disk. Links are not followed, and what vanishes meanwhile counts as nothing.
-pub fn usage(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let sizes = entries.flatten().map(|entry| match fs::symlink_metadata(entry.path()) {
-        Ok(meta) if meta.is_dir() => usage(&entry.path()),
-        Ok(meta) => meta.blocks().saturating_mul(512),
-        Err(_) => 0,
-    });
-    sizes.sum()
 }

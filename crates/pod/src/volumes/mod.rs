@@ -12,18 +12,22 @@
 //! an [`Error`] with the words of a kubelet; the Pod then waits in `ContainerCreating` and the volume is tried again.
 
 mod bundle;
+mod enter;
 mod folder;
 mod host;
 mod mounts;
 mod render;
 #[cfg(test)]
 mod tests;
+mod usage;
 
-pub use folder::{Change, Folder, make_empty_dir, private, usage};
+pub use enter::{enter, grant};
+pub use folder::{Change, Folder, make_empty_dir, private};
 pub use host::{HostError, HostFolder};
 pub(crate) use host::{claim_of, unsupported_host_path};
 pub use mounts::{BadMount, Mount, mounts};
 pub use render::{Error, Rendered, render};
+pub use usage::{Hidden, Measured, usage};
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -345,14 +345,164 @@ fn an_empty_tree_is_an_empty_folder() {
     assert_eq!(listing(&path), ["..2.0", "..data"]);
 }
 
+fn bytes(folder: &Path) -> u64 {
+    let measured = usage(folder).unwrap();
+    assert!(measured.hidden.is_none(), "{measured:?}");
+    measured.bytes
+}
+
 #[test]
 fn what_a_volume_takes_is_measured() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("d")).unwrap();
     fs::write(place.path().join("d/x"), vec![1_u8; 100_000]).unwrap();
-    let used = usage(place.path());
+    let used = bytes(place.path());
     assert!(used >= 100_000, "{used}");
-    assert_eq!(usage(&place.path().join("gone")), 0);
+    assert_eq!(bytes(&place.path().join("gone")), 0);
+}
+
+/// A guest makes folders in folders. All but the last are opened by their names, as no path is long enough. Returns the last.
+fn nested(top: &Path, depth: usize) -> std::os::fd::OwnedFd {
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut here = open(top, flags, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        mkdirat(&here, "deep", Mode::RWXU).unwrap();
+        here = openat(&here, "deep", flags, Mode::empty()).unwrap();
+    }
+    here
+}
+
+/// Removes what no path reaches, which a temporary folder cannot do for itself.
+fn unnest(top: &Path) {
+    let removed = std::process::Command::new("rm").arg("-rf").arg(top).status().unwrap();
+    assert!(removed.success());
+}
+
+/// Paths end at 4096 bytes, on a Mac at 1024. What a guest had further down counted as nothing.
+#[test]
+fn what_lies_deeper_than_a_path_can_say_is_measured() {
+    use std::io::Write as _;
+    let place = tempfile::tempdir().unwrap();
+    let top = place.path().join("v");
+    fs::create_dir_all(top.join("a")).unwrap();
+    fs::create_dir_all(top.join("z")).unwrap();
+    for beside in ["a/x", "z/x"] {
+        fs::write(top.join(beside), vec![1_u8; 100_000]).unwrap();
+    }
+    let last = nested(&top, 3000);
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE;
+    let file = rustix::fs::openat(&last, "x", flags, rustix::fs::Mode::RUSR).unwrap();
+    fs::File::from(file).write_all(&vec![1_u8; 1_000_000]).unwrap();
+    let used = bytes(&top);
+    assert!((1_200_000..1_300_000).contains(&used), "{used}");
+    unnest(&top);
+}
+
+/// A guest that moves what is being measured must not lead us elsewhere, nor make us forget what is beside it.
+#[test]
+fn a_folder_that_moves_while_it_is_measured_is_left_for_the_one_it_was_in() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let place = tempfile::tempdir().unwrap();
+    let top = place.path().join("v");
+    fs::write(place.path().join("outside"), vec![1_u8; 1_000_000]).unwrap();
+    for folder in ["a/moved/b/c", "elsewhere", "z/y"] {
+        fs::create_dir_all(top.join(folder)).unwrap();
+        fs::write(top.join(folder).join("x"), vec![1_u8; 10_000]).unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (from, to) = (top.join("a/moved"), top.join("elsewhere/moved"));
+            while !over.load(Ordering::Relaxed) {
+                fs::rename(&from, &to).unwrap();
+                fs::rename(&to, &from).unwrap();
+            }
+        });
+        for _ in 0..500 {
+            let used = bytes(&top);
+            // What stays is always found; what moves may be met twice, or not at all.
+            assert!((20_000..60_000).contains(&used), "{used}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+const UNPRIVILEGED: &str = "RUSSET_POD_UNPRIVILEGED";
+
+/// A guest took the right to list a folder away, and what was in it counted as nothing. Its Pod had no limit then, and on a full
+/// disk another one went. The agent on a Mac is not root, which may list everything.
+#[test]
+fn what_a_guest_keeps_to_itself_is_measured() {
+    let program = std::env::current_exe().unwrap();
+    let other = || {
+        let mut other = std::process::Command::new("setpriv");
+        other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+        other.arg(&program);
+        other
+    };
+    let mut command = if rustix::process::geteuid().is_root() {
+        if !other()
+            .arg("--list")
+            .output()
+            .is_ok_and(|output| output.status.success())
+        {
+            eprintln!("skipped: another user cannot run {} here", program.display());
+            return;
+        }
+        other()
+    } else {
+        std::process::Command::new(&program)
+    };
+    let output = command
+        .args([
+            "--exact",
+            "volumes::tests::child_that_may_not_list_everything",
+            "--nocapture",
+        ])
+        .env(UNPRIVILEGED, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("measured as another user"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn child_that_may_not_list_everything() {
+    if std::env::var_os(UNPRIVILEGED).is_none() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(place.path().join("outside")).unwrap();
+    allow(&place.path().join("outside"), 0o311);
+    for mode in [0o311, 0o644, 0o000] {
+        let top = place.path().join("v");
+        fs::create_dir_all(top.join("d/below")).unwrap();
+        fs::write(top.join("d/below/x"), vec![1_u8; 1024 * 1024]).unwrap();
+        std::os::unix::fs::symlink("../outside", top.join("link")).unwrap();
+        allow(&top.join("d/below"), mode);
+        allow(&top.join("d"), mode);
+        let used = bytes(&top);
+        assert!(used >= 1024 * 1024, "{mode:o}: {used}");
+        allow(&top.join("d"), 0o700);
+        allow(&top.join("d/below"), 0o700);
+        fs::remove_dir_all(&top).unwrap();
+    }
+    let mode = fs::metadata(place.path().join("outside")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o311, "a link was followed");
+    // Somebody else's, to which we cannot give ourselves a right.
+    let closed = fs::read_dir("/proc/1/task/1/fd").is_err();
+    if closed {
+        let measured = usage(Path::new("/proc/1/task/1/fd")).unwrap();
+        let why = measured.hidden.unwrap().to_string();
+        assert!(why.starts_with("a folder in it cannot be looked into: "), "{why}");
+    }
+    allow(&place.path().join("outside"), 0o700);
+    eprintln!("measured as another user");
 }
 
 fn mounted(mount: Value) -> Result<Vec<Mount>, BadMount> {
