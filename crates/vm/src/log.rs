@@ -7,8 +7,11 @@
 //! ```
 //!
 //! Offsets count from the first byte that was ever written, so they mean the same before and after a file is set aside: whoever
-//! reads goes on where it was, and times that are noted by offset stay true.
+//! reads goes on where it was, and times that are noted by offset ([`marks`]) stay true.
 
+pub mod marks;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -127,6 +130,7 @@ pub struct Writer {
     length: u64,
     /// Whether the last byte ended a line: a line is cut in two only if it is longer than a whole file.
     whole: bool,
+    marks: marks::Marker,
 }
 
 impl Writer {
@@ -142,7 +146,15 @@ impl Writer {
             begins,
             length,
             whole: true,
+            marks: marks::Marker::new(marks::beside(log)),
         })
+    }
+
+    /// What is written from here on is said now. A time that cannot be written down is no reason to lose the words.
+    pub fn said(&mut self, now: Timestamp) {
+        let here = self.begins.saturating_add(self.length);
+        let oldest = || Ok(aside(&self.log)?.first().map_or(self.begins, |part| part.begins));
+        let _ = self.marks.begins(here, now, oldest);
     }
 
     /// Sets the file aside and begins another. What cannot be set aside is written on: a long log is better than none.

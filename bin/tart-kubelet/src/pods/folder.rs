@@ -14,6 +14,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use russet_vm::PodVm;
+use russet_vm::log::marks;
 use rustix::fs::{Mode, OFlags};
 
 use super::trash::{Trash, remove};
@@ -62,12 +63,14 @@ impl Folders {
     /// Removes what the containers of a Pod were given: its volumes, and what each was started with.
     pub(crate) fn clear_secrets(&self, uid: &str) -> io::Result<()> {
         let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+        // One that stays must not keep the others.
+        let mut first = self.trash.throw(&self.volumes(uid));
         for container in inside(&self.pod(uid).join("containers")) {
             for attempt in inside(&container.path()) {
-                Room(attempt.path()).clear_secrets()?;
+                first = first.and(Room(attempt.path()).clear_secrets());
             }
         }
-        self.trash.throw(&self.volumes(uid))
+        first
     }
 
     /// Removes the starts of a Pod's containers that are not wanted, by container and attempt. What else lies there is left alone.
@@ -128,7 +131,7 @@ impl Room {
 
     /// When what of the log was written.
     pub(crate) fn marks(&self) -> PathBuf {
-        self.0.join("log.times")
+        marks::beside(&self.log())
     }
 
     /// Makes the folders.

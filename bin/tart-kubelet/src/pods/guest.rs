@@ -1,4 +1,4 @@
-//! What a container is in a guest: a script that puts its volumes where it wants them and becomes its command. Pure.
+//! What a container is in a guest: a script that puts its volumes where it wants them and runs its command. Pure.
 //!
 //! A guest sees folders of the host at one place only, so a mount path is a link to it. Everything a container must not show to
 //! others of the host, such as its environment, is in the script and never in the arguments of a process there.
@@ -114,21 +114,31 @@ impl Program {
             input::open(&mut text);
         }
         self.surroundings(&mut text, "fail");
-        let _ = writeln!(text, "echo $$ >\"$shares\"/{STATUS}/{PID}");
-        let mut command = String::new();
-        self.odd(&mut command);
-        for word in &self.words {
-            let _ = write!(command, " {}", quoted(word));
-        }
         if self.terminal {
-            input::on_terminal(&mut text, &command);
+            input::on_terminal(&mut text, &self.waited_for());
         } else {
-            let _ = writeln!(text, "exec{command}");
+            text.push_str(&self.waited_for());
         }
         text
     }
 
-    /// The script that becomes any other program, with the same around it.
+    /// The container's program, and a shell that stays to tell how it ended: `tart` tells every end by a signal as 255. The shell hears of
+    /// signals and goes on to wait; its own remark on an end, which would quote the command, is for nobody.
+    fn waited_for(&self) -> String {
+        let become_it = quoted(r#"exec 2>&5 5>&-; echo $$ >"$1"; shift; exec "$@""#);
+        let pid = quoted(&format!("{SHARES}/{STATUS}/{PID}"));
+        let mut text =
+            format!("trap : HUP INT QUIT TERM\nexec 5>&2 2>/dev/null\n/bin/sh -c {become_it} tart-kubelet {pid}");
+        self.surrounded(&mut text);
+        for word in &self.words {
+            let _ = write!(text, " {}", quoted(word));
+        }
+        text.push_str("\nexit $?\n");
+        text
+    }
+
+    /// The script that becomes any other program, with the same around it. It stays for nothing: who is not waited for any more, such as a
+    /// probe that takes too long, is ended by the guest agent, which knows this process only.
     pub(crate) fn entrance(&self) -> String {
         let mut text = "#!/bin/sh\n".to_owned();
         if !self.words.is_empty() {
@@ -137,14 +147,14 @@ impl Program {
         // A folder that is gone by now is no reason to let nobody look.
         self.surroundings(&mut text, ":");
         text.push_str("exec");
-        self.odd(&mut text);
+        self.surrounded(&mut text);
         text.push_str(" \"$@\"\n");
         text
     }
 
-    /// Variables, and the folder to be in.
+    /// Variables, and the folder to be in. From here on, programs of the script itself are called by their paths.
     fn surroundings(&self, text: &mut String, otherwise: &str) {
-        for (name, value) in self.env.iter().filter(|(name, _)| is_shell_name(name)) {
+        for (name, value) in self.env.iter().filter(|(name, _)| is_free(name)) {
             let _ = writeln!(text, "export {name}={}", quoted(value));
         }
         if let Some(dir) = &self.dir {
@@ -153,11 +163,11 @@ impl Program {
         }
     }
 
-    /// A shell cannot have a variable of any name; `env` can, and is gone before anybody looks.
-    fn odd(&self, text: &mut String) {
-        let odd: Vec<_> = self.env.iter().filter(|(name, _)| !is_shell_name(name)).collect();
+    /// A shell cannot have a variable of any name and value; `env` can, and is gone before anybody looks.
+    fn surrounded(&self, text: &mut String) {
+        let odd: Vec<_> = self.env.iter().filter(|(name, _)| !is_free(name)).collect();
         if !odd.is_empty() {
-            text.push_str(" env");
+            text.push_str(" /usr/bin/env");
         }
         for (name, value) in odd {
             let _ = write!(text, " {}", quoted(&format!("{name}={value}")));
@@ -192,10 +202,40 @@ pub(crate) fn terminate() -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
 }
 
-fn is_shell_name(name: &str) -> bool {
+/// Whether a shell can have a variable of this name, and leaves it alone. The `sh` of macOS is bash, which ends at once when some of its own are
+/// given a value, and gives others one of its own.
+fn is_free(name: &str) -> bool {
+    const OWN: &[&str] = &[
+        "DIRSTACK",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "IFS",
+        "LINENO",
+        "OPTARG",
+        "OPTERR",
+        "OPTIND",
+        "PIPESTATUS",
+        "POSIXLY_CORRECT",
+        "PPID",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SRANDOM",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "SHLVL",
+        "UID",
+        "PWD",
+        "OLDPWD",
+        "_",
+    ];
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with("BASH")
+        && !OWN.contains(&name)
 }
 
 /// A word that a shell takes as it is.
@@ -240,6 +280,62 @@ mod tests {
         );
     }
 
+    /// A Pod with a variable `UID` never came up: the `sh` of macOS is bash, which ends where that is given a value. One named `shares` led our
+    /// script astray, and one with a `PATH` of its own hid `env` from it.
+    #[test]
+    fn variables_of_any_name_arrive_whatever_shell_the_guest_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let bash = dir.path().join("sh");
+        std::os::unix::fs::symlink("/bin/bash", &bash).unwrap();
+        let names = [
+            "UID",
+            "EUID",
+            "PPID",
+            "SHELLOPTS",
+            "BASH_VERSINFO",
+            "GROUPS",
+            "RANDOM",
+            "SHLVL",
+            "IFS",
+            "PWD",
+            "_",
+            "shares",
+            "input",
+            "odd.name",
+            "PATH",
+        ];
+        for shell in ["/bin/sh", bash.to_str().unwrap()] {
+            for name in names {
+                let program = Program {
+                    words: ["/usr/bin/printenv", name].map(str::to_owned).into(),
+                    env: vec![(name.to_owned(), "/no where".to_owned())],
+                    ..Program::default()
+                };
+                let shares = dir.path().join("shares");
+                std::fs::create_dir_all(shares.join(STATUS)).unwrap();
+                let here = |text: &str| {
+                    text.replace(SHARES, &shares.display().to_string())
+                        .replace("/bin/sh", shell)
+                };
+                let _ = std::fs::remove_file(shares.join(STATUS).join(PID));
+                for (script, words) in [(program.script(), &[][..]), (program.entrance(), &program.words)] {
+                    let output = Command::new(shell)
+                        .args(["-c", &here(&script), "enter"])
+                        .args(words)
+                        .output()
+                        .unwrap();
+                    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+                    assert_eq!(
+                        (output.status.code(), text.as_str()),
+                        (Some(0), "/no where\n"),
+                        "{name} {shell}"
+                    );
+                }
+                assert!(shares.join(STATUS).join(PID).exists());
+            }
+        }
+    }
+
     #[test]
     fn a_volume_is_where_the_container_wants_it_and_the_exit_code_is_its_own() {
         let dir = tempfile::tempdir().unwrap();
@@ -261,6 +357,65 @@ mod tests {
         assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
         // A second time, as after a start that was cut short.
         assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
+    }
+
+    /// `tart` tells every end by a signal as 255, and so did we. Of the shell that knows better nothing is to be seen in the log: it
+    /// would quote the command, with what is secret in it.
+    #[test]
+    fn an_end_by_a_signal_is_told_as_everywhere_and_nobody_remarks_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for terminal in [false, true] {
+            for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("INT", 130)] {
+                let program = Program {
+                    words: ["sh", "-c", &format!("echo said; kill -{signal} $$")]
+                        .map(str::to_owned)
+                        .into(),
+                    env: vec![("odd.name".to_owned(), "secret".to_owned())],
+                    terminal,
+                    ..Program::default()
+                };
+                let (told, output) = ran(&program, dir.path());
+                assert_eq!((told, output.trim_end()), (Some(code), "said"), "{signal} {terminal}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_asks_the_container_to_end_asks_its_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let shares = dir.path().join("shares");
+        let program = Program {
+            words: [
+                "sh",
+                "-c",
+                "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done",
+            ]
+            .map(str::to_owned)
+            .into(),
+            ..Program::default()
+        };
+        let here = |text: &str| text.replace(SHARES, &shares.display().to_string());
+        std::fs::create_dir_all(shares.join(STATUS)).unwrap();
+        let mut running = Command::new("/bin/sh")
+            .args(["-c", &here(&program.script())])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let words = terminate();
+        let asked = Command::new(&words[0])
+            .args(words[1..].iter().map(|word| here(word)))
+            .status()
+            .unwrap();
+        assert!(asked.success());
+        std::io::Read::read_to_string(&mut output, &mut line).unwrap();
+        assert_eq!(
+            (line.as_str(), running.wait().unwrap().code()),
+            ("ready\nbye\n", Some(3))
+        );
     }
 
     #[test]

@@ -181,6 +181,7 @@ impl Machine {
             stop: halted,
             place: None,
             started: None,
+            failure: None,
         };
         Self {
             vm,

@@ -10,6 +10,7 @@ pub(super) mod farewell;
 mod hear;
 mod hooks;
 mod objects;
+mod parting;
 mod ports;
 mod probes;
 mod report;
@@ -34,6 +35,7 @@ use tokio::time::Instant;
 
 use self::farewell::farewell;
 use self::objects::Sources;
+use self::parting::Partings;
 use self::ports::Opened;
 use self::probes::{Probed, Rounds};
 use self::report::{Wrote, version};
@@ -74,7 +76,7 @@ enum Happened {
     /// The hook after a start ended.
     Greeted(String, u32, Result<(), String>),
     /// The hook before a stop ended, or its time did.
-    Parted(String, u32, Instant),
+    Parted(String, u32),
     /// A probe was answered.
     Probed(Probed),
     /// A status was written, or was not.
@@ -97,6 +99,7 @@ pub(super) struct Worker {
     tasks: JoinSet<Happened>,
     /// Starts that have no VM yet.
     starting: BTreeMap<String, AbortHandle>,
+    partings: Partings,
     rounds: BTreeMap<String, Rounds>,
     scraped: Option<Scraped>,
     /// Ports of the Node that lead to a container.
@@ -150,6 +153,7 @@ impl Worker {
             machines: BTreeMap::new(),
             tasks: JoinSet::new(),
             starting: BTreeMap::new(),
+            partings: Partings::default(),
             rounds: BTreeMap::new(),
             scraped: None,
             opened: BTreeMap::new(),
@@ -302,6 +306,7 @@ impl Worker {
             self.tell_of(&container, reason, &message);
         }
         for name in over {
+            self.partings.over(&name);
             if let Some(machine) = self.machines.remove(&name) {
                 self.leave(&machine.vm);
             }

@@ -24,6 +24,7 @@ mod tests;
 pub use plan::{Action, Plan, Room, Stop, StopWhy};
 
 use crate::backoff;
+use crate::evict;
 use crate::facts::{ContainerFacts, Ending, Hook, PodFacts, State, Unhealthy, Why};
 use crate::spec::{self, Kind};
 use crate::time::{after, left, seconds};
@@ -33,6 +34,11 @@ use std::time::Duration;
 
 /// What a container is given to end at least, however long its hook took.
 pub const LEAST_GRACE: Duration = Duration::from_secs(2);
+
+/// What a container is given to end after its hook, which left so much of the time of both.
+pub fn after_hook(left: Duration) -> Duration {
+    left.max(LEAST_GRACE)
+}
 
 /// How a Pod ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +139,20 @@ fn ending(pod: &Pod, facts: &PodFacts, now: Timestamp) -> Option<Ending> {
     // Also when the clock went back: nobody gets more than was granted.
     ending.deadline = ending.deadline.min(after(now, ending.grace));
     Some(ending)
+}
+
+/// How a Pod that has to go ends, if that is news: without delay, since the disk is full. One that ends already has no longer than that
+/// any more, and keeps its cause. One that is done, and has sidecars left, keeps what it did: it is ended as if it were deleted.
+pub fn evicted(pod: &Pod, facts: &PodFacts, why: Why, now: Timestamp) -> Option<Ending> {
+    match &facts.ending {
+        Some(ending) => (ending.grace > evict::GRACE).then(|| Ending {
+            grace: evict::GRACE,
+            deadline: ending.deadline.min(after(now, evict::GRACE)),
+            ..ending.clone()
+        }),
+        None if outcome(pod, facts).is_none() => Some(Ending::new(why, evict::GRACE, now)),
+        None => (facts.live() > 0).then(|| Ending::new(Why::Deleted, evict::GRACE, now)),
+    }
 }
 
 fn active_deadline(pod: &Pod, facts: &PodFacts) -> Option<Timestamp> {

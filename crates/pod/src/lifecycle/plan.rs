@@ -1,6 +1,5 @@
 //! The words in which a decision is told.
 
-use super::LEAST_GRACE;
 use crate::facts::{Ending, Why};
 use crate::probe;
 use jiff::Timestamp;
@@ -69,11 +68,6 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// What is left for the container itself after its hook took `elapsed`.
-    pub fn after_hook(&self, elapsed: Duration) -> Duration {
-        self.grace.saturating_sub(elapsed).max(LEAST_GRACE.min(self.grace))
-    }
-
     /// The text of the `Killing` event.
     pub fn message(&self) -> String {
         let name = &self.container;

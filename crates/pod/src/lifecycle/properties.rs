@@ -207,8 +207,13 @@ impl World {
                 }
                 return;
             }
-            Event::Evict if facts.ending.is_none() && outcome(pod, facts).is_none() => {
-                facts.ending = Some(Ending::evicted("disk", Duration::from_secs(1), now));
+            Event::Evict => {
+                let why = Why::Evicted {
+                    message: "disk".to_owned(),
+                };
+                if let Some(ending) = evicted(pod, facts, why, now) {
+                    facts.ending = Some(ending);
+                }
                 return;
             }
             _ => {}

@@ -366,6 +366,70 @@ fn the_first_cause_of_an_end_stays() {
     );
 }
 
+fn disk_is_full() -> Why {
+    Why::Evicted {
+        message: "disk".to_owned(),
+    }
+}
+
+/// A Pod that was deleted with six hours to end, and ignored TERM, was the first to go when the disk was full. It went on with its six
+/// hours, and as one goes at a time, nobody else went either.
+#[test]
+fn a_pod_that_has_hours_to_end_loses_them_when_it_has_to_go() {
+    let hours = 6 * 3600;
+    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), hours), facts());
+    running(&mut facts, "a");
+    let plan = next(&pod, &facts, ROOM, at(NOW));
+    facts.ending = plan.ending;
+    facts.container_mut("a").told_to_stop(at(NOW + hours));
+    let now = at(NOW + 60);
+    facts.ending = evicted(&pod, &facts, disk_is_full(), now);
+    let ending = facts.ending.clone().unwrap();
+    assert_eq!((ending.why, ending.since), (Why::Deleted, at(NOW)), "the cause stays");
+    assert_eq!((ending.grace, ending.deadline), (evict::GRACE, at(NOW + 61)));
+    let plan = next(&pod, &facts, ROOM, now);
+    let Action::Stop(stop) = &plan.actions[0] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!((stop.grace, stop.deadline), (LEAST_GRACE, at(NOW + 62)));
+    facts.container_mut("a").told_to_stop(stop.deadline);
+    assert_eq!(
+        evicted(&pod, &facts, disk_is_full(), at(NOW + 61)),
+        None,
+        "it is no news"
+    );
+    assert_eq!(next(&pod, &facts, ROOM, at(NOW + 61)).actions, []);
+}
+
+#[test]
+fn a_pod_that_is_done_loses_the_hours_of_its_sidecar_and_not_what_it_did() {
+    let mut pod = with_sidecars("Never");
+    pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(6 * 3600);
+    let mut facts = facts();
+    for name in ["s", "t"] {
+        running(&mut facts, name);
+    }
+    assert_eq!(
+        evicted(&pod, &facts, disk_is_full(), at(NOW)).unwrap().why,
+        disk_is_full()
+    );
+    exited(&mut facts, "a", 0);
+    assert_eq!(stopped(&next(&pod, &facts, ROOM, at(NOW))), ["t"]);
+    facts.container_mut("t").told_to_stop(at(NOW + 6 * 3600));
+    facts.ending = evicted(&pod, &facts, disk_is_full(), at(NOW));
+    assert_eq!(facts.ending.as_ref().unwrap().why, Why::Deleted);
+    assert_eq!(stopped(&next(&pod, &facts, ROOM, at(NOW))), ["t"], "sooner");
+    facts.ending = None;
+    for name in ["s", "t"] {
+        exited(&mut facts, name, 143);
+    }
+    assert_eq!(
+        evicted(&pod, &facts, disk_is_full(), at(NOW)),
+        None,
+        "nothing is left to end"
+    );
+}
+
 #[test]
 fn an_unhealthy_container_is_ended_with_the_grace_of_its_probe() {
     let (pod, mut facts) = (pod(json!({"containers": [{"name": "a"}]})), facts());
@@ -408,14 +472,8 @@ fn the_hook_after_a_start_runs_once_and_its_failure_ends_the_container() {
 
 #[test]
 fn a_hook_that_took_too_long_leaves_the_container_two_seconds() {
-    let (pod, mut facts) = (deleted(pod(json!({"containers": [{"name": "a"}]})), 30), facts());
-    running(&mut facts, "a");
-    let plan = next(&pod, &facts, ROOM, at(NOW));
-    let Action::Stop(stop) = &plan.actions[0] else {
-        panic!("{plan:?}")
-    };
-    assert_eq!(stop.after_hook(Duration::from_secs(10)), Duration::from_secs(20));
-    assert_eq!(stop.after_hook(Duration::from_mins(1)), LEAST_GRACE);
+    assert_eq!(after_hook(Duration::from_secs(20)), Duration::from_secs(20));
+    assert_eq!(after_hook(Duration::ZERO), LEAST_GRACE);
 }
 
 /// As a kubelet does: whatever the policy says, at once, and with the grace that the container has.

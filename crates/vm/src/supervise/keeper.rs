@@ -231,7 +231,7 @@ fn begin(order: &Order, lock: &File) -> io::Result<(Child, Started, Option<JoinH
     Ok((child, started, scribe))
 }
 
-/// Writes down what a process says, to its last word. What a full disk does not take is lost: a process that waits for it would be
+/// Writes down what a process says and when, to its last word. What a full disk does not take is lost: a process that waits for it would be
 /// worse.
 fn write_down(mut from: io::PipeReader, mut log: log::Writer) {
     let mut piece = vec![0; PIECE];
@@ -239,6 +239,7 @@ fn write_down(mut from: io::PipeReader, mut log: log::Writer) {
         match from.read(&mut piece) {
             Ok(0) => return,
             Ok(count) => {
+                log.said(Timestamp::now());
                 let _ = log.write_all(piece.get(..count).unwrap_or_default());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

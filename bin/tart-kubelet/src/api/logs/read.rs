@@ -15,10 +15,11 @@ use jiff::Timestamp;
 use russet_kubelet_api::{LogEntry, LogStream};
 use russet_vm::PodVm;
 use russet_vm::log::Part;
+use russet_vm::log::marks::Marks;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use crate::ledger::Ledger;
-use crate::pods::journal::{Marks, Origin, plain};
+use crate::pods::journal::{Origin, plain};
 
 /// How often a log that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -155,15 +156,13 @@ impl Reading {
         }
     }
 
-    /// When a byte was written: as the marks have it, or else when its file last was. Marks are read again once for all that came
-    /// with one read: what is newer than all of them would have them read for each line.
+    /// When a byte was written: as the marks have it, or else when its file last was. Marks are looked at again once for all that came
+    /// with one read, not for each line.
     fn written(&mut self, offset: u64) -> Timestamp {
-        let mut at = self.marks.at(offset);
-        if at.is_none() && std::mem::take(&mut self.unmarked) {
-            self.marks = Marks::read(&self.source.marks);
-            at = self.marks.at(offset);
+        if std::mem::take(&mut self.unmarked) {
+            self.marks.refresh(&self.source.marks);
         }
-        at.or(self.changed).unwrap_or_else(Timestamp::now)
+        self.marks.at(offset).or(self.changed).unwrap_or_else(Timestamp::now)
     }
 
     /// Where in the whole log the next byte to read is.

@@ -43,10 +43,12 @@ exec <"$input" 3>&-
 /// The words that run a program on a terminal. `script` is the only program of macOS that makes one; that of Linux, which is in
 /// emulated guests, takes other words.
 pub(super) fn on_terminal(text: &mut String, command: &str) {
-    let inner = format!("tty >\"{SHARES}/{STATUS}/{TERMINAL}\"; stty rows 24 cols 80 2>/dev/null; exec{command}");
+    let inner = format!(
+        "/usr/bin/tty >\"{SHARES}/{STATUS}/{TERMINAL}\"; PATH=/usr/bin:/bin stty rows 24 cols 80 2>/dev/null\n{command}"
+    );
     let _ = writeln!(
         text,
-        "if script --version >/dev/null 2>&1; then exec script -qefc {0} /dev/null; fi\nexec script -q /dev/null /bin/sh -c {0}",
+        "if /usr/bin/script --version >/dev/null 2>&1; then exec /usr/bin/script -qefc {0} /dev/null; fi\nexec /usr/bin/script -q /dev/null /bin/sh -c {0}",
         quoted(&inner)
     );
 }

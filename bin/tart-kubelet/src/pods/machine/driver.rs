@@ -17,6 +17,8 @@ use crate::pods::folder::Room;
 /// A file or a process of ours that fails for a moment.
 const AGAIN: Duration = Duration::from_secs(1);
 const SLOWEST_AGAIN: Duration = Duration::from_secs(30);
+/// How long one waits that could not be written down: a disk that is full stays so for a while.
+const UNWRITTEN: Duration = Duration::from_secs(30);
 
 /// Why a step did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +70,14 @@ impl Next {
     }
 }
 
+/// Why it did not come to run.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    reason: &'static str,
+    message: String,
+    pause: Duration,
+}
+
 pub(super) struct Driver {
     pub(super) vm: PodVm,
     pub(super) name: VmName,
@@ -79,6 +89,8 @@ pub(super) struct Driver {
     pub(super) place: Option<Place>,
     /// When this agent began to start it.
     pub(super) started: Option<Instant>,
+    /// It failed, and is being given up.
+    pub(super) failure: Option<Failure>,
 }
 
 impl Driver {
@@ -89,19 +101,23 @@ impl Driver {
             // What was said before a step is heard by it; what is said later is news to whoever waits below.
             self.stop.mark_unchanged();
             let done = match self.step().await {
-                Ok(Next::Step) => Ok(false),
+                Ok(Next::Step) => Ok(()),
                 Ok(Next::Over) => return,
                 Ok(Next::Failed { reason, message, pause }) => {
-                    self.give_up(reason, message, pause).await.map(|()| true)
+                    self.failure = Some(Failure { reason, message, pause });
+                    Ok(())
                 }
                 Err(trouble) => Err(trouble),
             };
             match done {
-                Ok(true) => return,
-                Ok(false) => pause = AGAIN,
+                Ok(()) => pause = AGAIN,
                 Err(trouble) => {
                     tracing::warn!(vm = %self.vm, error = %trouble, "a step of a virtual machine failed; it is tried again");
-                    self.held_up(in_full(&trouble));
+                    let why = in_full(&trouble);
+                    self.held_up(match &self.failure {
+                        Some(failure) => format!("{}; what is left of it cannot be removed: {why}", failure.message),
+                        None => why,
+                    });
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         // A sooner end is tried at once, and only once. Without anybody to say more, nobody is left to do it for.
@@ -140,8 +156,14 @@ impl Driver {
 
     /// One step from wherever it is.
     async fn step(&mut self) -> Result<Next, Trouble> {
+        // Whatever is left of it: to look at that anew would find another reason, or none.
+        if let Some(failure) = self.failure.clone() {
+            self.give_up(failure).await?;
+            return Ok(Next::Over);
+        }
         match self.entry().map(|entry| entry.stage) {
             None => self.make().await,
+            // By an earlier agent: this one would know how far it came.
             Some(Stage::Planned) => Ok(Next::Failed {
                 reason: reasons::CREATE,
                 message: "the agent was restarted while the virtual machine was made".to_owned(),
@@ -164,7 +186,8 @@ impl Driver {
     }
 
     /// Leaves nothing behind but, for one that an earlier agent planned, the name, which is not used again.
-    async fn give_up(&mut self, reason: &'static str, message: String, pause: Duration) -> Result<(), Trouble> {
+    async fn give_up(&mut self, failure: Failure) -> Result<(), Trouble> {
+        let Failure { reason, message, pause } = failure;
         self.remove().await?;
         if self.plan.source.is_some() {
             self.shop.ledger.forget(&self.vm)?;
@@ -254,8 +277,15 @@ impl Driver {
                 let tally = &self.plan.tally;
                 let took = tally.fetched + begun.elapsed();
                 self.shop.meters.worked(&tally.pool, tally.fresh, took);
-                self.advance(Stage::Cloned)?;
-                Ok(Next::Step)
+                Ok(match self.advance(Stage::Cloned) {
+                    Ok(()) => Next::Step,
+                    // The clone may be what filled the disk, so it does not wait here for room.
+                    Err(error) => Next::Failed {
+                        reason: reasons::CREATE,
+                        message: in_full(&error),
+                        pause: UNWRITTEN,
+                    },
+                })
             }
             Err(error) => Ok(Next::failed(reasons::CREATE, &error)),
         }

@@ -12,7 +12,7 @@ use super::driver::{Driver, Next, Trouble, missing_is_fine, told};
 use super::{Life, ending};
 use crate::host::LostCount;
 use crate::ledger::{Ending, Stage};
-use crate::pods::journal::{Marker, Origin};
+use crate::pods::journal::Witness;
 use crate::pods::{folder, guest};
 
 /// The name of the container's own program among those of its VM.
@@ -201,6 +201,8 @@ impl Driver {
                 Ok(Ok(outcome)) if outcome.code == 0 => return Ok(()),
                 Ok(Ok(outcome)) => format!("`true` ended with {}", outcome.code),
                 Ok(Err(Error::NoAgent { why, .. })) => why,
+                // It runs, as far as we know, who are told at once when it does not: macOS lost the lock by which `tart` knows it.
+                Ok(Err(error @ Error::NotRunning(_))) => error.to_string(),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => format!("it took longer than {ANSWER:?}"),
             };
@@ -232,14 +234,10 @@ impl Driver {
     async fn watch(&self, mut address: Option<Ipv4Addr>) -> Result<Step, Trouble> {
         let mut pause = LOOK;
         let begun = Instant::now();
-        let log = if self.plan.command {
-            Origin::Kept(self.room.log())
-        } else {
-            Origin::Left(self.room.left_log())
-        };
-        let mut marker = Marker::new(log, self.room.marks());
+        let witness = || Witness::new(self.room.left_log(), self.room.marks());
+        let mut witness = (!self.plan.command).then(witness);
         loop {
-            if let Err(error) = marker.look(Timestamp::now()) {
+            if let Some(Err(error)) = witness.as_mut().map(|witness| witness.look(Timestamp::now())) {
                 tracing::debug!(vm = %self.vm, %error, "when a container said something could not be written down");
             }
             if self.plan.command {
@@ -334,6 +332,11 @@ impl Driver {
     }
 
     fn ending(&self, exit: Option<Exit>, step: Option<Step>) -> Ending {
+        let log = if self.plan.command {
+            self.room.log()
+        } else {
+            self.room.left_log()
+        };
         let told = ending::Told {
             command: self.plan.command,
             exit,
@@ -341,7 +344,7 @@ impl Driver {
             code: self.room.exit_code(),
             policy: self.plan.message_policy.clone(),
             last_words: self.room.left(guest::LAST_WORDS, ending::LAST_WORDS),
-            log: folder::tail(&self.room.log(), ending::LAST_WORDS).unwrap_or_default(),
+            log: folder::tail(&log, ending::LAST_WORDS).unwrap_or_default(),
             now: Timestamp::now(),
         };
         told.ending()

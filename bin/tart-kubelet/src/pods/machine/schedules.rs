@@ -284,6 +284,69 @@ fn a_word_to_end_sooner_is_heard_at_once_and_once() {
     });
 }
 
+/// What came of a start, with these faults in its way.
+async fn failure(faults: &[Event]) -> (&'static str, String, Duration) {
+    let mut world = World::new(1, |_| Arc::new(Slow)).await;
+    for fault in faults {
+        world.happen(*fault).await;
+    }
+    world.happen(Event::Start(1)).await;
+    world.pass(Duration::from_secs(20)).await;
+    let Some(Life::Failed { reason, message, pause }) = world.life(1) else {
+        panic!("{:?}", world.life(1))
+    };
+    assert_eq!(world.end().await, Ok(()));
+    (reason, message, pause)
+}
+
+/// A clone found the disk full, and what it left could not be removed at once, since `tart list` hung. The next look found a VM that
+/// was only planned, and the same agent said that it had been restarted meanwhile. Nobody heard of the disk.
+#[test]
+fn a_vm_whose_remains_cannot_be_removed_at_once_still_says_why_it_failed() {
+    TIME.with(|time| {
+        time.block_on(async {
+            // The second, if there is an image to delete for it.
+            let full = [Event::Wrong(Fault::NoSpace), Event::Wrong(Fault::NoSpace)];
+            for fault in [Fault::Stop, Fault::Delete] {
+                let faults = [&full[..], &[Event::Wrong(fault)]].concat();
+                let (reason, message, pause) = failure(&faults).await;
+                assert_eq!(reason, reasons::CREATE);
+                assert!(message.contains("disk is full"), "{message}");
+                assert!(!pause.is_zero());
+            }
+        });
+    });
+}
+
+/// A clone filled the disk, so that it could not be written down. The agent said that it had been restarted, deleted the clone, and
+/// made the next at once, for as long as the disk was that full.
+#[test]
+fn a_clone_that_cannot_be_written_down_says_so_and_waits() {
+    TIME.with(|time| {
+        time.block_on(async {
+            // The first write is the plan.
+            let (reason, message, pause) = failure(&[Event::Burn(1, Fuse::Full)]).await;
+            assert_eq!(reason, reasons::CREATE);
+            assert!(
+                message.contains("ledger") && message.contains("no storage space"),
+                "{message}"
+            );
+            assert!(!pause.is_zero());
+        });
+    });
+}
+
+#[test]
+fn a_vm_that_an_earlier_agent_planned_says_so_and_waits_for_nothing() {
+    TIME.with(|time| {
+        time.block_on(async {
+            let (reason, message, pause) = failure(&[Event::Burn(0, Fuse::DieAfter)]).await;
+            assert_eq!((reason, pause), (reasons::CREATE, Duration::ZERO));
+            assert!(message.contains("the agent was restarted"), "{message}");
+        });
+    });
+}
+
 /// A host whose guests never come up.
 #[derive(Debug)]
 struct Deaf;
@@ -340,6 +403,38 @@ fn a_guest_that_does_not_come_up_says_why_and_makes_room_in_the_end() {
                 assert!(message.contains(why) && !pause.is_zero(), "{message} {pause:?}");
                 assert_eq!(world.stage(pod), None, "nothing of it is left");
             }
+            assert_eq!(world.end().await, Ok(()));
+        });
+    });
+}
+
+/// A VM whose lock macOS had lost, by which `tart` knows that it runs, was asked again and again without a pause. It had its place for ever, and
+/// nothing was said.
+#[test]
+fn a_vm_that_tart_does_not_know_to_run_is_asked_seldom_and_given_up_in_the_end() {
+    TIME.with(|time| {
+        time.block_on(async {
+            let mut world = World::new(1, |_| Arc::new(Slow)).await;
+            let many = 2 * MANY;
+            for _ in 0..many {
+                world.happen(Event::Wrong(Fault::Exec)).await;
+            }
+            let pod = 2;
+            world.happen(Event::Start(pod)).await;
+            world.pass(Duration::from_secs(90)).await;
+            let life = world.life(pod);
+            let Some(Life::Making(Some(said))) = &life else {
+                panic!("{life:?}")
+            };
+            assert!(said.contains("is not running"), "{said}");
+            world.pass(Duration::from_mins(10)).await;
+            let life = world.life(pod);
+            assert!(
+                matches!(&life, Some(Life::Failed { pause, .. }) if !pause.is_zero()),
+                "{life:?}"
+            );
+            assert!(world.to_come(Fault::Exec) > 0, "it was asked {many} times");
+            assert_eq!(world.stage(pod), None, "its place is free");
             assert_eq!(world.end().await, Ok(()));
         });
     });

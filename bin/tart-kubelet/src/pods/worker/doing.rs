@@ -11,6 +11,7 @@ use russet_vm::PodVm;
 use tokio::time::Instant;
 
 use super::hooks::Within;
+use super::parting::part;
 use super::{Happened, REFRESH, SLOWEST_AGAIN, Worker, objects, start};
 use crate::pods::machine::{Life, Machine};
 use crate::pods::watched::Held;
@@ -24,9 +25,10 @@ impl Worker {
         self.refresh = Instant::now() + REFRESH;
         let (host, pod, sources) = (self.host.clone(), Arc::clone(&self.pod), self.sources.clone());
         let facts = self.kept.record.facts.clone();
+        let vms: Vec<PodVm> = self.machines.values().map(|machine| machine.vm.clone()).collect();
         let task = self.tasks.spawn(async move {
             Happened::Prepared(if facts.prepared {
-                objects::refresh(&host, &pod, &facts, &sources).await
+                objects::refresh(&host, &pod, &facts, &sources, &vms).await
             } else {
                 objects::prepare(&host, &pod, &facts, &sources).await
             })
@@ -123,22 +125,21 @@ impl Worker {
             facts.abandoned();
             return;
         };
-        let begun = Instant::now();
+        let by = Instant::now() + stop.grace;
         let (message, container) = (stop.message(), stop.container.clone());
-        match stop.pre_stop.clone() {
-            None => machine.stop_by(begun + stop.grace),
+        match stop.pre_stop {
+            None if self.partings.hurry(&container, by) => {}
+            None => machine.stop_by(by),
             Some(hook) => {
-                let within = self.within(machine);
+                let (within, by) = (self.within(machine), self.partings.begin(&container, by));
                 let (host, pod, attempt) = (self.host.clone(), Arc::clone(&self.pod), machine.vm.attempt());
                 self.tasks.spawn(async move {
                     let hook = within.hook(&pod, &stop.container, &hook);
-                    if !matches!(tokio::time::timeout(stop.grace, hook).await, Ok(Ok(()))) {
+                    if !matches!(part(hook, by).await, Some(Ok(()))) {
                         host.server
                             .tell(&pod, "Warning", "FailedPreStopHook", "PreStopHook failed");
                     }
-                    let now = Instant::now();
-                    let deadline = now + stop.after_hook(now - begun);
-                    Happened::Parted(stop.container, attempt, deadline)
+                    Happened::Parted(stop.container, attempt)
                 });
             }
         }

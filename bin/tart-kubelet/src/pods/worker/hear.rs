@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use russet_pod::facts::Hook;
+use russet_pod::lifecycle;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::start::{Ready, Refused};
 use super::{AGAIN, Happened, Worker};
@@ -60,13 +62,15 @@ impl Worker {
                     };
                 }
             }
-            Happened::Parted(container, attempt, deadline) => {
+            Happened::Parted(container, attempt) => {
                 if let Some(machine) = self
                     .machines
                     .get(&container)
                     .filter(|machine| machine.vm.attempt() == attempt)
                 {
-                    machine.stop_by(deadline);
+                    let now = Instant::now();
+                    let by = self.partings.over(&container).unwrap_or(now);
+                    machine.stop_by(now + lifecycle::after_hook(by.saturating_duration_since(now)));
                 }
             }
             Happened::Probed(probed) => self.probed(&probed),

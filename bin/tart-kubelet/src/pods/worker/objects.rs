@@ -13,13 +13,13 @@ use russet_pod::facts::{PodFacts, reasons};
 use russet_pod::volumes::{self, Folder, Rendered};
 use russet_pod::{Context, Objects, Token, TokenKey, references, spec};
 use russet_telemetry::Secret;
-use russet_vm::{Access, Credentials, Share};
+use russet_vm::{Access, Credentials, PodVm, Share};
 use tokio::time::Instant;
 
 use super::start::{self, Refused};
 use crate::file;
 use crate::pods::Host;
-use crate::pods::folder::{self, Room};
+use crate::pods::folder::{self, Folders, Room};
 use crate::pods::guest::{self, Link};
 use crate::pods::server::ServerError;
 use crate::pods::watched;
@@ -203,12 +203,18 @@ pub(super) async fn prepare(host: &Host, pod: &Pod, facts: &PodFacts, sources: &
 
 /// Brings the volumes of a Pod up to what the API server says now, each by itself: what one is filled from may be gone, and the
 /// token in another is due all the same. The first failure is told.
-pub(super) async fn refresh(host: &Host, pod: &Pod, facts: &PodFacts, sources: &Sources) -> Result<(), Refused> {
+pub(super) async fn refresh(
+    host: &Host,
+    pod: &Pod,
+    facts: &PodFacts,
+    sources: &Sources,
+    vms: &[PodVm],
+) -> Result<(), Refused> {
     let mut first = Ok(());
     for volume in volumes_of(pod).iter().filter(|volume| !is_of_host(volume)) {
         let refreshed = match read(host, &alone(pod, volume), sources).await {
             Ok(objects) => {
-                renew(host, pod, &objects.tokens);
+                renew(&host.folders, pod, vms, &objects.tokens);
                 put(host, pod, facts, volume, &objects).await
             }
             Err(refused) => Err(refused),
@@ -261,12 +267,13 @@ async fn put(host: &Host, pod: &Pod, facts: &PodFacts, volume: &Volume, objects:
     made.map_err(|error| failed(&error))
 }
 
-/// Brings the tokens for dispatch up to date that containers read beside their environment.
-fn renew(host: &Host, pod: &Pod, tokens: &BTreeMap<TokenKey, Token>) {
-    for (vm, _) in host.shop.ledger.of_pod(&pod.uid().unwrap_or_default()) {
+/// Brings the tokens for dispatch up to date that containers read beside their environment, also those of VMs that still wait for
+/// their place.
+fn renew(folders: &Folders, pod: &Pod, vms: &[PodVm], tokens: &BTreeMap<TokenKey, Token>) {
+    for vm in vms {
         let token = spec::container(pod, vm.container())
             .and_then(|(_, container)| start::dispatch_token(pod, container, tokens));
-        let path = host.folders.room(&vm).env().join(guest::SA_TOKEN);
+        let path = folders.room(vm).env().join(guest::SA_TOKEN);
         // Where there is none, its container has ended or has not begun.
         let (Some(token), Ok(old)) = (token, std::fs::read(&path)) else {
             continue;
@@ -390,6 +397,36 @@ fn duplicate(from: &Path, to: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use russet_api::audiences;
+    use serde_json::json;
+
+    /// A start that waits for its place, for hours perhaps, is in no ledger yet. Its token was renewed by the ledger, and so had
+    /// expired when its VM came up.
+    #[test]
+    fn the_token_of_a_start_that_waits_for_its_place_is_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::new(dir.path());
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "containers": [{"name": "main", "volumeMounts": [{"name": "t", "mountPath": "/t"}]}],
+            "volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {
+                "path": "token", "audience": audiences::RUNNERS_DISPATCH, "expirationSeconds": 600,
+            }}]}}],
+        }}))
+        .unwrap();
+        let vms = [0, 1].map(|attempt| PodVm::new("ci", "job", "main", "0b5d7f3c", attempt).unwrap());
+        let [ended, waits] = vms.each_ref().map(|vm| folders.room(vm).env().join(guest::SA_TOKEN));
+        folder::make(waits.parent().unwrap()).unwrap();
+        file::write(&waits, b"old").unwrap();
+        let token = Token {
+            value: Secret::new("new".to_owned()),
+            expires: Timestamp::UNIX_EPOCH,
+        };
+        let keys = references(&pod).tokens;
+        let tokens = keys.into_iter().map(|key| (key, token.clone())).collect();
+        renew(&folders, &pod, &vms, &tokens);
+        assert_eq!(std::fs::read(&waits).unwrap(), b"new");
+        assert!(!ended.exists(), "what is over gets none");
+    }
 
     /// The clock of a host was set back after the token came: by the clock it would have been good for hours after its end.
     #[tokio::test(start_paused = true)]

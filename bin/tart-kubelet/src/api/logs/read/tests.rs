@@ -151,7 +151,7 @@ async fn a_log_at_the_end_of_all_numbers_is_no_trouble() {
     }
 }
 
-/// Each line that was newer than the last mark had all marks read again, and the agent does nothing else meanwhile.
+/// Each line that was newer than the last mark had all marks read again, and the agent did nothing else meanwhile.
 #[tokio::test]
 async fn marks_are_read_once_for_all_lines_of_one_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,14 +160,14 @@ async fn marks_are_read_once_for_all_lines_of_one_read() {
     let mut reading = source(dir.path()).reading(None);
     let mark = Timestamp::from_millisecond(2000).unwrap();
     assert_ne!(reading.next().await.unwrap().unwrap().at, mark, "nobody noted it");
-    append(&marks, "8 2000\n");
+    append(&marks, "0 2000\n");
     assert_ne!(
         reading.next().await.unwrap().unwrap().at,
         mark,
         "and nobody looks again"
     );
     append(&log, "three\n");
-    append(&marks, "14 2000\n");
+    append(&marks, "8 2000\n");
     assert_eq!(reading.next().await.unwrap().unwrap().at, mark);
 }
 
@@ -265,17 +265,17 @@ async fn a_log_that_a_guest_has_not_begun_is_waited_for() {
 /// Each line of a log that a guest leaves was as old as the last, so `--since` showed all of it or nothing.
 #[tokio::test]
 async fn what_a_guest_left_is_as_old_as_the_look_that_found_it() {
-    use crate::pods::journal::Marker;
+    use crate::pods::journal::Witness;
 
     let dir = tempfile::tempdir().unwrap();
     let source = left(dir.path());
     let (path, at) = (dir.path().join("runner.log"), |second| {
         Timestamp::from_second(second).unwrap()
     });
-    let mut marker = Marker::new(source.origin.clone(), source.marks.clone());
+    let mut witness = Witness::new(path.clone(), source.marks.clone());
     for (second, line) in [(1, "one\n"), (2, "two\n")] {
         append(&path, line);
-        marker.look(at(second)).unwrap();
+        witness.look(at(second)).unwrap();
     }
     let entries = source.reading(None).entries();
     let times: Vec<_> = entries.map(|entry| entry.unwrap().at).collect().await;

@@ -47,6 +47,8 @@ impl Pulse {
 pub(super) enum Fault {
     /// A list gets no answer.
     List,
+    /// A clone finds the disk full.
+    NoSpace,
     /// A clone fails, and its VM appears all the same a little later.
     LateClone,
     /// A start is given up, and its VM starts all the same a little later.
@@ -57,6 +59,8 @@ pub(super) enum Fault {
     Stop,
     /// A deletion fails.
     Delete,
+    /// A guest is asked something, and its VM is said not to run although it does.
+    Exec,
 }
 
 /// The runtime of one agent. What an agent has begun on the host goes on when the agent is dead, as processes do.
@@ -124,6 +128,9 @@ impl Runtime for Mortal {
 
     fn clone_vm<'a>(&'a self, source: &'a Source, name: &'a VmName) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            if self.fault(Fault::NoSpace) {
+                return Err(Error::NoSpace("tart clone".to_owned()));
+            }
             let (host, from, to) = (self.host.clone(), source.clone(), name.clone());
             let work = async move { host.clone_vm(&from, &to).await };
             if self.fault(Fault::LateClone) {
@@ -170,7 +177,12 @@ impl Runtime for Mortal {
     }
 
     fn exec<'a>(&'a self, name: &'a VmName, request: ExecRequest) -> BoxFuture<'a, Result<Exec, Error>> {
-        Box::pin(self.alive(self.host.exec(name, request)))
+        Box::pin(self.alive(async move {
+            if self.fault(Fault::Exec) {
+                return Err(Error::NotRunning(name.to_string()));
+            }
+            self.host.exec(name, request).await
+        }))
     }
 
     fn spawn<'a>(
