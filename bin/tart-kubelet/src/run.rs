@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Kubelet};
 use crate::config::{Config, Listen, RuntimeKind};
+use crate::host::pressure::Tools;
 use crate::host::{Examiner, Host};
 use crate::housekeeping::{self, Keeping};
 use crate::keep::Folder;
@@ -77,7 +78,13 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         config.launchctl.clone().filter(|_| config.runtime == RuntimeKind::Tart),
         host.on_tailnet().map(|address| (config.tailscale.clone(), address)),
     );
-    let examination = Box::pin(housekeeping::examine(examiner, host.board(), config.housekeeping));
+    let tools = Tools::new(&config);
+    let examination = Box::pin(housekeeping::examine(
+        examiner,
+        tools,
+        host.board(),
+        config.housekeeping,
+    ));
     let leave = stop.child_token();
     let mut callers = JoinSet::new();
     if let Some(listen) = config.kubelet {

@@ -48,21 +48,20 @@ pub enum Error {
     #[error("could not keep the identity of the node: {0}; check that its folder exists and is writable")]
     Store(std::io::Error),
     /// The API server, or the way to it.
-    #[error("could not {what}: {}", brief(source))]
+    #[error("could not {what}: {}", brief(cause))]
     Api {
         /// What was attempted.
         what: &'static str,
-        /// What happened.
-        #[source]
-        source: Box<kube::Error>,
+        /// What happened. It is in the sentence, and so not told once more as the source.
+        cause: Box<kube::Error>,
     },
 }
 
 impl Error {
     pub(crate) fn api(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Api {
+        move |cause| Self::Api {
             what,
-            source: Box::new(source),
+            cause: Box::new(cause),
         }
     }
 
@@ -74,7 +73,7 @@ impl Error {
     /// The API server answered with this code.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
-            Self::Api { source, .. } => match source.as_ref() {
+            Self::Api { cause, .. } => match cause.as_ref() {
                 kube::Error::Api(status) => Some(status.code),
                 _ => None,
             },
@@ -97,11 +96,50 @@ impl Error {
     }
 }
 
-/// The sentence of the API server rather than the debug form of its answer.
+/// The sentence of the API server rather than the debug form of its answer; of a way that does not lead there, all that is known.
 fn brief(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answered {}", status.code),
-        other => other.to_string(),
+        other => {
+            let mut told = other.to_string();
+            let mut next = std::error::Error::source(other);
+            while let Some(error) = next {
+                let more = error.to_string();
+                if !told.contains(&more) {
+                    told = format!("{told}: {more}");
+                }
+                next = error.source();
+            }
+            told
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+    use std::error::Error as _;
+
+    /// The last words of an agent with a wrong token said `Unauthorized` five times, once as the debug form of the answer.
+    #[test]
+    fn what_the_api_server_answered_is_told_once() {
+        let answer = Status::failure("Unauthorized", "Unauthorized").with_code(401);
+        let error = Error::api("read the certificate request")(kube::Error::Api(Box::new(answer)));
+        assert_eq!(
+            error.to_string(),
+            "could not read the certificate request: Unauthorized"
+        );
+        assert!(error.source().is_none());
+    }
+
+    #[test]
+    fn a_way_that_does_not_lead_there_is_told_to_its_end() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = Error::api("renew the Lease")(kube::Error::Service(Box::new(refused)));
+        let told = error.to_string();
+        assert!(told.contains("connection refused"), "{told}");
+        assert_eq!(told.matches("connection refused").count(), 1, "{told}");
     }
 }

@@ -1,9 +1,10 @@
 //! The guest's file system: its own folders, the host's programs under them read-only, the shares where macOS mounts them.
 //!
-//! Programs that would reach the host are replaced: `shutdown` ends the guest, `sudo` just runs the rest. What a script
-//! writes lands in the VM's folder.
+//! Programs that would reach the host are replaced: `shutdown` ends the guest, `sudo` just runs the rest. Those of macOS that a host
+//! may lack are ours. What a script writes lands in the VM's folder.
 
 use crate::host;
+use crate::nc;
 use crate::run_arguments::Share;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive, mount_remount};
@@ -54,6 +55,8 @@ case \"$1\" in
   *) printf 'ProductName:\\t\\tmacOS\\nProductVersion:\\t\\t26.0\\nBuildVersion:\\t\\t25A354\\n' ;;
 esac
 ";
+/// This program, as a guest has it beside those of the host.
+const OURS: &str = "sim-tart";
 const ZSH: &str = "#!/bin/sh\nexec bash \"$@\"\n";
 
 pub(crate) fn build(root: &Path, shares: &[Share]) -> io::Result<()> {
@@ -141,6 +144,10 @@ fn host_programs(root: &Path) -> io::Result<()> {
         }
         host_folder(&entry.path(), &root.join("usr").join(&name))?;
     }
+    let ours = root.join("usr/.host").join(OURS);
+    std::fs::write(&ours, "")?;
+    mount_bind("/proc/self/exe", &ours)?;
+    let nc = format!("#!/bin/sh\nexec /usr/.host/{OURS} {} \"$@\"\n", nc::WORD);
     for folder in ["bin", "sbin"] {
         let host = usr.join(folder);
         host_folder(&host, &root.join("usr/.host").join(folder))?;
@@ -155,6 +162,7 @@ fn host_programs(root: &Path) -> io::Result<()> {
         for (name, text) in [
             ("shutdown", SHUTDOWN),
             ("halt", SHUTDOWN),
+            ("nc", &nc),
             ("sudo", SUDO),
             ("sw_vers", SW_VERS),
         ] {

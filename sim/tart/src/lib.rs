@@ -34,6 +34,7 @@ mod host;
 mod image;
 mod lease;
 mod locks;
+mod nc;
 mod print;
 mod pull;
 mod run;
@@ -42,7 +43,7 @@ mod running;
 mod space;
 mod store;
 mod switches;
-mod terminal;
+pub mod terminal;
 mod vm;
 
 pub use bundle::{BUNDLE, write_bundle};
@@ -62,7 +63,8 @@ pub fn poses(program: &Path, first: Option<&OsString>) -> bool {
     let named = program
         .file_name()
         .is_some_and(|name| name == "tart" || name == "sim-tart");
-    named || first.is_some_and(|word| word == guest::WORD || word == terminal::WORD)
+    let words = [guest::WORD, nc::WORD, terminal::WORD];
+    named || first.is_some_and(|first| words.iter().any(|word| first == word))
 }
 
 /// Runs one `tart` command line, the program's name left out.
@@ -79,6 +81,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     match words.split_first() {
         Some((first, _)) if first == guest::WORD => guest::main(),
+        Some((first, rest)) if first == nc::WORD => nc::main(rest),
         Some((first, rest)) if first == terminal::WORD => terminal::main(rest),
         _ => commands::main(&words),
     }

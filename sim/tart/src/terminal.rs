@@ -1,4 +1,4 @@
-//! Terminals: the guest's side of `tart exec -t`, and the raw mode of the caller's.
+//! Terminals: the guest's side of `tart exec -t`, and the raw mode of the caller's. Tests sit at one, too.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -23,7 +23,7 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
 }
 
 /// A terminal: the master, and the end that the command gets.
-pub(crate) fn open(columns: u16, rows: u16) -> io::Result<(File, File)> {
+pub fn open(columns: u16, rows: u16) -> io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -34,7 +34,8 @@ pub(crate) fn open(columns: u16, rows: u16) -> io::Result<(File, File)> {
     Ok((master, File::from(slave)))
 }
 
-pub(crate) fn resize(master: &File, columns: u16, rows: u16) -> io::Result<()> {
+/// Gives a terminal another size, which whoever it is the controlling one of is told.
+pub fn resize(master: &File, columns: u16, rows: u16) -> io::Result<()> {
     let size = Winsize {
         ws_row: rows,
         ws_col: columns,

@@ -188,6 +188,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE", hide = true)]
     pub launchctl_binary: Option<PathBuf>,
 
+    /// sysctl, which knows how short memory is
+    #[arg(long, value_name = "FILE", hide = true, default_value = "/usr/sbin/sysctl")]
+    pub sysctl_binary: PathBuf,
+
+    /// ps, which knows how many processes run
+    #[arg(long, value_name = "FILE", hide = true, default_value = "/bin/ps")]
+    pub ps_binary: PathBuf,
+
     /// What the Node joins with
     #[arg(long, value_name = "FILE", default_value = "/etc/tart-kubelet/kubeconfig")]
     pub kubeconfig: PathBuf,

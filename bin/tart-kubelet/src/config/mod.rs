@@ -108,6 +108,10 @@ pub struct Config {
     pub disk_report: Option<PathBuf>,
     /// `launchctl`, where there is one.
     pub launchctl: Option<PathBuf>,
+    /// `sysctl`.
+    pub sysctl: PathBuf,
+    /// `ps`.
+    pub ps: PathBuf,
     /// How log lines look.
     pub log_format: Format,
     /// Which are shown.
@@ -211,6 +215,8 @@ impl Config {
             launchctl: args
                 .launchctl_binary
                 .or_else(|| cfg!(target_os = "macos").then(|| PathBuf::from("/bin/launchctl"))),
+            sysctl: args.sysctl_binary,
+            ps: args.ps_binary,
             log_format: args.log_format,
             log_filter: filter(&args.log_filter, &args.zap_log_level),
             check_only: args.check_config,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use russet_node::Condition;
 
 use super::ask::ask;
+use crate::config::Config;
 
 const PATIENCE: Duration = Duration::from_secs(4);
 /// What macOS calls critical.
@@ -44,16 +45,14 @@ pub(crate) struct Tools {
     ps: PathBuf,
 }
 
-impl Default for Tools {
-    fn default() -> Self {
+impl Tools {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
-            sysctl: "/usr/sbin/sysctl".into(),
-            ps: "/bin/ps".into(),
+            sysctl: config.sysctl.clone(),
+            ps: config.ps.clone(),
         }
     }
-}
 
-impl Tools {
     /// Asks macOS, everything at once. Where there is no answer, what was so before stays so.
     pub(crate) async fn ask(&self, before: Pressure) -> Pressure {
         let number = async |name: &str| -> Option<u64> {

@@ -27,8 +27,8 @@ const TIDY: Duration = Duration::from_mins(5);
 const GUESTS: Duration = Duration::from_mins(1);
 /// How often the disk and what Pods use of it are looked at, as kubelets do.
 const DISK: Duration = Duration::from_secs(10);
-/// How often macOS is asked about memory and processes: that costs three processes.
-const PRESSURE: Duration = Duration::from_mins(1);
+/// How much longer macOS is left alone about memory and processes than about the rest: that costs three processes.
+const PRESSURE: u32 = 2;
 /// A host that is not well is looked at more often: it shall be of use again soon.
 const UNWELL: Duration = Duration::from_secs(5);
 
@@ -63,17 +63,17 @@ impl Default for Keeping {
 }
 
 /// Finds out again and again how the host is, until it has moved. Neither question waits for the other.
-pub(crate) async fn examine(examiner: Examiner, board: Board, interval: Duration) -> Moved {
+pub(crate) async fn examine(examiner: Examiner, tools: Tools, board: Board, interval: Duration) -> Moved {
     tokio::select! {
         moved = examine_health(examiner, &board, interval) => moved,
-        never = examine_pressure(Tools::default(), &board) => match never {},
+        never = examine_pressure(tools, &board, interval.saturating_mul(PRESSURE)) => match never {},
     }
 }
 
-async fn examine_pressure(tools: Tools, board: &Board) -> Infallible {
+async fn examine_pressure(tools: Tools, board: &Board, interval: Duration) -> Infallible {
     loop {
         board.set_pressure(tools.ask(board.pressure()).await);
-        tokio::time::sleep(PRESSURE).await;
+        tokio::time::sleep(interval).await;
     }
 }
 

@@ -295,6 +295,7 @@ pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_a
         grep -q '^POOL=warm$' env/tuist.env || echo 11 >status/runner-rc
         cut -d. -f2 env/sa_token | tr '_-' '/+' | base64 -d 2>/dev/null | grep -q tuist-runners-dispatch || echo 12 >status/runner-rc
         until [ -s status/runner-rc ] || [ -e v-work/go ]; do sleep 0.1; done
+        echo 'the job has failed' >status/runner.log
         [ -s status/runner-rc ] || echo 5 >status/runner-rc
         shutdown -h now
     ";
@@ -307,6 +308,7 @@ pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_a
         "containers": [{
             "image": "ghcr.io/acme/runner:v1", "command": null,
             "env": [{"name": "POOL", "value": "warm"}],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": [{}, {"name": "dispatch", "mountPath": "/var/run/dispatch"}],
         }],
         "volumes": [{}, {"name": "dispatch", "projected": {"sources": [
@@ -320,6 +322,8 @@ pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_a
     mac.go(&pod)?;
     let (_, exit) = mac.until_ended("runner").await?;
     ensure!(exit.exit_code == 5, "{exit:?}");
+    let said = exit.message.as_deref().unwrap_or_default();
+    ensure!(said.trim_end() == "the job has failed", "{exit:?}");
     mac.delete("runner").await?;
     mac.until_gone("runner").await?;
     mac.until_empty().await?;

@@ -113,6 +113,63 @@ pub(crate) async fn a_node_says_what_keeps_it_from_running_pods_and_recovers() -
     mac.stayed_within_its_rights()
 }
 
+/// Only Macs have the programs that know, so no Node of a test ever had one of these.
+pub(crate) async fn a_node_says_that_memory_or_processes_are_short_and_recovers() -> Result<()> {
+    let mac = Mac::new("house8").await?;
+    let (sysctl, ps) = (mac.host.path("bin/sysctl"), mac.host.path("bin/ps"));
+    let level = |level: u32| {
+        let level = format!("'-n kern.memorystatus_vm_pressure_level') echo {level};;");
+        script(
+            &sysctl,
+            &format!("case \"$*\" in '-n kern.maxproc') echo 10;; {level} *) exit 1;; esac"),
+        )
+    };
+    let processes = |count: u32| script(&ps, &format!("[ \"$*\" = '-A -o pid=' ] && seq {count}"));
+    level(1)?;
+    processes(9)?;
+    let (sysctl_flag, ps_flag) = (
+        format!("--sysctl-binary={}", sysctl.display()),
+        format!("--ps-binary={}", ps.display()),
+    );
+    let _agent = mac.start_with(&[&often()[..], &[&sysctl_flag, &ps_flag]].concat())?;
+    until_said(&mac, "MemoryPressure", "False", "there is memory").await?;
+    until_said(&mac, "PIDPressure", "False", "there is room").await?;
+
+    level(4)?;
+    let node = until_said(&mac, "MemoryPressure", "True", "critical").await?;
+    ensure!(said(&node, "PIDPressure").is_some_and(|(is, _)| is == "False"));
+    mac.run("job", "true", json!({})).await?;
+    let (message, _) = until_evicted(&mac, "job").await?;
+    ensure!(
+        message == "Pod was rejected: The node had condition: [MemoryPressure]. ",
+        "{message}"
+    );
+    processes(10)?;
+    until_said(&mac, "PIDPressure", "True", "nearly as many processes").await?;
+    // Programs that do not answer change nothing, however often they are asked.
+    let asked = mac.host.path("asked");
+    script(&sysctl, &format!("echo >>{}; exit 1", asked.display()))?;
+    script(&ps, "exit 1")?;
+    wait::until_true("a few questions", PATIENCE, || async {
+        Ok(std::fs::read(&asked).is_ok_and(|lines| lines.len() > 4))
+    })
+    .await?;
+    mac.run("again", "true", json!({})).await?;
+    let (message, _) = until_evicted(&mac, "again").await?;
+    ensure!(
+        message == "Pod was rejected: The node had condition: [MemoryPressure PIDPressure]. ",
+        "{message}"
+    );
+
+    level(2)?;
+    processes(9)?;
+    until_said(&mac, "MemoryPressure", "False", "there is memory").await?;
+    until_said(&mac, "PIDPressure", "False", "there is room").await?;
+    mac.run("fine", "true", json!({})).await?;
+    mac.until_ended("fine").await?;
+    mac.stayed_within_its_rights()
+}
+
 fn goldens(node: &Node) -> Vec<String> {
     let labels = node.metadata.labels.iter().flatten();
     labels
@@ -248,6 +305,15 @@ pub(crate) async fn a_full_disk_costs_images_first_then_pods() -> Result<()> {
             .any(|taint| taint.key == "node.kubernetes.io/disk-pressure")
     };
     until_node(&mac, "a Node that takes no more Pods", tainted).await?;
+    // Nor does one that comes all the same: whoever binds it may not have heard, and it tolerates everything.
+    mac.run("late", "true", json!({})).await?;
+    let (message, disrupted) = until_evicted(&mac, "late").await?;
+    ensure!(
+        message == "Pod was rejected: The node had condition: [DiskPressure]. ",
+        "{message}"
+    );
+    ensure!(!disrupted, "what never ran is not disrupted");
+    ensure!(mac.vms().is_empty(), "{:?}", mac.vms());
     mac.switch(|switches| switches.capacity_gb = Some(1000))?;
     until_said(&mac, "DiskPressure", "False", "at least 10 %").await?;
     until_node(&mac, "a Node that takes Pods", |node| !tainted(node)).await?;

@@ -15,9 +15,12 @@ mod housekeeping;
 mod leaving;
 mod line;
 mod lives;
+mod logs;
+mod parting;
 mod reaching;
 mod secrets;
 mod stage;
+mod terminal;
 mod top;
 mod trust;
 mod words;
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
     if russet_sim_tart::poses(&program, words.first()) {
         return russet_sim_tart::main(words.into_iter());
     }
-    let trials = trials![
+    let mut trials = trials![
         lives::a_pod_becomes_a_vm_and_leaves_nothing_behind,
         lives::a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true,
         lives::a_pod_that_is_deleted_has_its_grace_and_is_gone,
@@ -60,12 +63,14 @@ fn main() -> ExitCode {
         accidents::a_pod_that_vanished_while_the_agent_was_away_leaves_nothing,
         reaching::kubectl_reaches_into_a_vm,
         reaching::a_port_of_a_vm_is_forwarded,
+        logs::a_log_is_read_from_a_moment_on_and_with_its_times,
         reaching::the_log_of_the_start_before_is_there,
         reaching::the_log_of_an_image_that_starts_by_itself_is_followed_before_there_is_one,
         reaching::a_command_that_is_cut_off_by_the_end_of_the_agent_is_no_success,
         reaching::a_container_is_attached_to_and_told_things,
         reaching::a_container_that_asks_for_a_terminal_has_one,
         reaching::a_node_tells_what_it_is_and_what_its_pods_use,
+        terminal::a_shell_in_a_vm_has_a_terminal_that_follows_that_of_its_caller,
         features::a_pod_follows_what_is_changed_about_it_and_what_it_refers_to,
         features::a_container_knows_its_address_and_leaves_its_last_words,
         features::volumes_of_every_kind_are_where_they_belong,
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
         top::kubectl_top_shows_what_a_mac_and_its_vms_use,
         accidents::a_host_that_was_rebooted_does_not_call_it_a_success,
         housekeeping::a_node_says_what_keeps_it_from_running_pods_and_recovers,
+        housekeeping::a_node_says_that_memory_or_processes_are_short_and_recovers,
         housekeeping::an_image_that_nobody_needed_for_a_day_goes_and_nothing_else,
         housekeeping::a_full_disk_costs_images_first_then_pods,
         housekeeping::an_image_that_does_not_fit_is_said_in_words_and_fits_when_there_is_room,
@@ -84,7 +90,6 @@ fn main() -> ExitCode {
         housekeeping::a_log_is_cut_to_size_and_read_and_followed_across_its_files,
         disasters::a_host_that_was_rebooted_starts_again_what_shall_run,
         disasters::an_api_server_that_is_away_is_told_the_truth_when_it_is_back,
-        disasters::a_full_disk_holds_up_and_damages_nothing,
         clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
         secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
         secrets::a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then,
@@ -103,7 +108,12 @@ fn main() -> ExitCode {
         leaving::an_agent_that_ends_within_the_grace_of_a_container_is_followed_by_one_that_ends_it,
         leaving::a_hook_that_is_cut_off_with_its_agent_is_run_again,
         leaving::a_pod_that_was_ended_while_the_agent_was_away_leaves_no_secret,
+        parting::less_patience_ends_no_container_before_its_hook,
+        parting::a_pod_that_takes_hours_to_end_does_not_keep_a_full_disk_full,
     ];
+    let for_root = trials![disasters::a_full_disk_holds_up_and_damages_nothing];
+    let is_root = rustix::process::geteuid().is_root();
+    trials.extend(for_root.into_iter().map(|trial| trial.with_ignored_flag(!is_root)));
     let mut arguments = Arguments::from_args();
     // Each of them mostly waits, whatever the machine has.
     arguments.test_threads.get_or_insert(4);

@@ -19,9 +19,16 @@ fn waits(pod: &Pod) -> (String, String) {
         .unwrap_or_default()
 }
 
-/// One sentence: no lines, no trace, no debug print.
+/// More than that is no sentence that anybody reads.
+const LONGEST: usize = 300;
+
+/// One sentence: no lines, no trace, no debug print, no gap where a cause would be.
 fn one_sentence(text: &str) -> Result<()> {
-    ensure!(!text.trim().is_empty() && !text.trim().contains('\n'), "{text:?}");
+    let text = text.trim();
+    ensure!(!text.is_empty() && text.chars().count() <= LONGEST, "{text:?}");
+    for odd in ["\n", "{", "Some(", ": :"] {
+        ensure!(!text.contains(odd), "{odd:?} in {text:?}");
+    }
     Ok(())
 }
 
@@ -194,6 +201,7 @@ pub(crate) async fn a_kubeconfig_that_is_mended_makes_a_node() -> Result<()> {
         let last = log.lines().rev().find(|line| line.starts_with("tart-kubelet: "));
         let last = last.with_context(|| format!("no last words in {log}"))?;
         ensure!(last.contains(said), "{last}");
+        one_sentence(last)?;
         ensure!(!log.contains(&token) && !log.contains("abcdef.wrong"), "{log}");
     }
     std::fs::write(&path, good)?;

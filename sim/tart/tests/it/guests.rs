@@ -3,7 +3,7 @@
 use crate::harness::{Host, IMAGE, Said, wait, write};
 use russet_sim_tart::{Image, Os};
 use rustix::process::Signal;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
 #[test]
@@ -96,6 +96,39 @@ fn exec_passes_output_input_and_exit_code() {
     assert_eq!(Said::from(child.wait_with_output().unwrap()).out, "LOUD");
     // Without -i nobody reads.
     assert_eq!(vm.exec(&["cat"]).out, "");
+}
+
+#[test]
+fn a_guest_has_an_nc_that_looks_and_carries() {
+    let host = Host::new();
+    host.clone("vm");
+    let vm = host.run("vm", &[]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    assert_eq!(vm.exec(&["nc", "-z", "127.0.0.1", &port]).code, Some(0));
+    drop(listener.accept().unwrap());
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = String::new();
+        // The end of input arrives, and what is answered after it, too.
+        stream.read_to_string(&mut heard).unwrap();
+        write!(stream, "hello {heard}").unwrap();
+    });
+    let mut nc = host
+        .command(&["exec", "-i", "vm", "nc", "127.0.0.1", &port])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    nc.stdin.take().unwrap().write_all(b"you").unwrap();
+    let said = Said::from(nc.wait_with_output().unwrap());
+    assert_eq!((said.out.as_str(), said.code), ("hello you", Some(0)));
+    answer.join().unwrap();
+    assert_eq!(
+        vm.exec(&["nc", "-z", "127.0.0.1", &port]).code,
+        Some(1),
+        "nobody listens"
+    );
 }
 
 #[test]
