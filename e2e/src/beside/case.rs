@@ -38,6 +38,9 @@ pub enum Step {
     Touch(&'static str),
     /// Takes it away.
     Remove(&'static str),
+    /// Waits until the Pod has put a file there. That a container runs does not say how far its program has come, and a signal may be
+    /// there before whoever is to hear it.
+    Found(&'static str),
     /// Fills a file in the volume with so many KiB.
     Fill(&'static str, usize),
     /// Deletes the Pod, with a grace other than its own.
@@ -131,6 +134,7 @@ impl fmt::Display for Step {
             Self::Until(moment) => moment.fmt(f),
             Self::Touch(file) => write!(f, "make {file}"),
             Self::Remove(file) => write!(f, "remove {file}"),
+            Self::Found(file) => write!(f, "until it has made {file}"),
             Self::Fill(file, kib) => write!(f, "write {kib} KiB to {file}"),
             Self::Delete(None) => f.write_str("delete it"),
             Self::Delete(Some(grace)) => write!(f, "delete it with grace {grace}"),
@@ -188,6 +192,11 @@ impl Case {
     pub(super) fn then(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
+    }
+
+    /// Waits until it is ready and hears signals.
+    pub(super) fn until_it_listens(self) -> Self {
+        self.until(Moment::True("Ready")).then(Step::Found("listens"))
     }
 
     pub(super) fn touch(self, file: &'static str) -> Self {

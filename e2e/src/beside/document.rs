@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::differences::{ANY, Difference};
+use super::differences::{ANY, Chance, Difference};
 use super::{Case, JUSTIFIED, all};
 
 const HEAD: &str = "# Beside a stock kubelet
@@ -10,13 +10,18 @@ const HEAD: &str = "# Beside a stock kubelet
 `tart-kubelet` runs Pods as virtual machines and tells of them what a kubelet tells. How true that is, is tested: the Pods below run in one
 cluster on a stock kubelet v1.35 with containerd and on `tart-kubelet` with the emulated `tart`, the same is done to both, and every write of
 their status is recorded. Compared are the sequences of the phase with its reason, of each condition with its reason, and of each container's
-state, last state, last words, restarts, readiness and start. Texts of messages, times and addresses are not compared.
+state, last state, last words, restarts, readiness and start. Texts of messages, times and addresses are not compared. An end of a container
+that anything followed is left out of its states: whether such a moment is written at all is chance, and the last state tells of it anyway.
 
 Where the two differ the test fails, unless the difference is listed here; it fails as well when a listed difference is not seen, save for
-those that depend on who is faster. Run it, as root, with
+those that depend on who is faster. A stock kubelet may put two news into one write or not, so what differs is run again, three times at
+most. `tart-kubelet` has to tell the same every time; where it depends on who is faster what it tells, each way is listed. Where only the
+stock kubelet tells what comes first, `tart-kubelet` tells what is listed, always.
+
+Run it, as root, with
 
 ```console
-$ cargo build --package russet-tart-kubelet && cargo test --package russet-e2e --test beside
+$ cargo test --package russet-e2e --test beside
 ```
 
 This file is made from the list of the test; write it anew with `INSTA_UPDATE=always cargo test --package russet-e2e --lib beside`.
@@ -70,10 +75,10 @@ fn one(text: &mut String, number: usize, difference: &Difference) {
         text,
         "\n### Difference {number}\n\n{}{}\n\n- Pods: {}\n- Aspect: {}\n- A stock kubelet: {}\n- `tart-kubelet`: {}",
         difference.why,
-        if difference.by_chance {
-            " Whether it is seen depends on who is faster."
-        } else {
-            ""
+        match difference.chance {
+            Chance::Nobody => "",
+            Chance::Stock => " A stock kubelet may tell the same as `tart-kubelet`, by who is faster.",
+            Chance::Ours => " `tart-kubelet` may tell the same as a stock kubelet, by who is faster.",
         },
         cases.join(", "),
         difference.aspect,

@@ -15,12 +15,14 @@ mod case;
 mod cases;
 mod differences;
 mod document;
+mod fresh;
 mod justified;
 mod view;
 
 pub use case::{Case, IMAGE, LATE_IMAGE, Moment, OTHER_IMAGE, Step, VOLUME};
 pub use cases::all;
-pub use differences::{Difference, compare};
+pub use differences::{Chance, Difference, compare, same_again};
 pub use document::document;
+pub use fresh::is_fresh;
 pub use justified::JUSTIFIED;
 pub use view::{View, aspects};

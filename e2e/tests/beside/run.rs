@@ -104,6 +104,10 @@ impl Run<'_> {
             Step::Until(_) => {}
             Step::Touch(file) => std::fs::write(self.node.volume(uid).join(file), "")?,
             Step::Remove(file) => std::fs::remove_file(self.node.volume(uid).join(file))?,
+            Step::Found(file) => {
+                let path = self.node.volume(uid).join(file);
+                wait::until_true("a file of the Pod", PATIENCE, || async { Ok(path.exists()) }).await?;
+            }
             Step::Fill(file, kib) => std::fs::write(self.node.volume(uid).join(file), vec![b'x'; kib * 1024])?,
             Step::Delete(grace) => {
                 let params = DeleteParams {

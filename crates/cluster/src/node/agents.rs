@@ -44,8 +44,11 @@ pub(super) fn kubelet(address: Ipv4Addr, cgroup: &str, taints: &[Taint]) -> Valu
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
         "resolvConf": "/dev/null",
         "registerWithTaints": taints,
-        // How often the status is looked at, not sent; a node that comes back is Ready again that much sooner.
+        // How often the status is looked at; a node that comes back is Ready again that much sooner.
         "nodeStatusUpdateFrequency": "2s",
+        // How often it is sent although nothing has changed. It would follow the line above, and every node would write 30
+        // times a minute what nobody wants to know. This is what it is by default.
+        "nodeStatusReportFrequency": "5m",
     })
 }
 

@@ -12,6 +12,10 @@ pub(super) fn cases() -> Vec<Case> {
             .until(Moment::True("Ready"))
             .touch("go")
     };
+    let let_go = |name, shows, script: &str| {
+        let case = Case::new(name, shows, script).until(Moment::True("Ready"));
+        case.touch("go").until(Moment::Over)
+    };
     let turns = |name, shows, then: &str| Case::new(name, shows, &format!("{WAIT_IN_TURN}; {then}"));
     vec![
         ends("never-0", "success, never restarted", 0).until(Moment::Over),
@@ -49,15 +53,19 @@ pub(super) fn cases() -> Vec<Case> {
         .until(Moment::State("main", "ended 3 (Error)"))
         .touch("end")
         .until(Moment::Over),
-        // Kubernetes makes one `$` of two.
-        Case::new(
+        // A container's program is process 1 of its namespace, and the kernel shields that from its own signals, but not from
+        // those by which it enforces a limit: whoever has used up the processor time it was allowed is killed.
+        let_go(
             "signal",
             "ended by a signal",
+            &format!("{}; ulimit -t 1; while :; do :; done", wait("go")),
+        ),
+        // Kubernetes makes one `$` of two.
+        let_go(
+            "signal-child",
+            "passes on that a signal ended its child",
             &format!("sh -c '{}; kill -9 $$$$'; exit $?", wait("go")),
-        )
-        .until(Moment::True("Ready"))
-        .touch("go")
-        .until(Moment::Over),
+        ),
         Case::new(
             "last-words",
             "a termination message",
@@ -67,14 +75,11 @@ pub(super) fn cases() -> Vec<Case> {
         .until(Moment::True("Ready"))
         .touch("go")
         .until(Moment::Over),
-        Case::new(
+        let_go(
             "last-words-default-path",
             "a termination message where it is by default",
             &format!("{}; echo bye >/dev/termination-log; exit 4", wait("go")),
-        )
-        .until(Moment::True("Ready"))
-        .touch("go")
-        .until(Moment::Over),
+        ),
         Case::new(
             "last-words-log",
             "a log that stands in for a message",
@@ -85,7 +90,7 @@ pub(super) fn cases() -> Vec<Case> {
         .touch("go")
         .until(Moment::Over),
         Case::new("deadline", "a deadline passes while it runs", STAY)
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .then(Step::Patch(json!({"spec": {"activeDeadlineSeconds": 1}})))
             .until(Moment::Over),
         Case::new("deadline-pending", "a deadline passes before it runs", STAY)
@@ -95,7 +100,7 @@ pub(super) fn cases() -> Vec<Case> {
             .until(Moment::Over),
         Case::new("new-image", "another image for a container that runs", STAY)
             .spec(json!({"restartPolicy": "Always"}))
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .then(Step::Patch(
                 json!({"spec": {"containers": [{"name": "main", "image": super::super::OTHER_IMAGE}]}}),
             ))

@@ -21,18 +21,18 @@ pub(super) fn cases() -> Vec<Case> {
             .until(Moment::True("Ready")),
         Case::new("pre-stop", "a hook before the stop takes its time", STAY)
             .main(json!({"lifecycle": {"preStop": sh(&wait("go"))}}))
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .then(Step::Delete(None))
             .touch("go")
             .until(Moment::Gone),
         Case::new("pre-stop-hangs", "a hook before the stop never ends", STAY)
             .main(json!({"lifecycle": {"preStop": sh(&wait("never"))}}))
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .then(Step::Delete(Some(2)))
             .until(Moment::Gone),
         Case::new("pre-stop-fails", "a hook before the stop fails", STAY)
             .main(json!({"lifecycle": {"preStop": sh("exit 1")}}))
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .then(Step::Delete(None))
             .until(Moment::Gone),
     ]

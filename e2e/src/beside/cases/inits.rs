@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
             .until(Moment::True("Ready")),
         Case::new("sidecar", "a sidecar ends with the Pod", &ends("go", 0))
             .spec(json!({"initContainers": [sidecar("side", STAY)]}))
-            .until(Moment::True("Ready"))
+            .until_it_listens()
             .touch("go")
             .until(Moment::Over),
         Case::new("sidecar-again", "a sidecar fails and is started again", STAY)

@@ -7,26 +7,32 @@ use super::super::{Case, Moment, Step};
 use super::{STAY, WAIT_IN_TURN, wait};
 
 pub(super) fn cases() -> Vec<Case> {
-    let deaf = "trap '' TERM; while :; do sleep 0.2; done";
+    let deaf = "trap '' TERM; touch /opt/work/listens; while :; do sleep 0.2; done";
     // A stock kubelet calls an evicted Pod a success if its containers end well.
-    let fails = "trap 'exit 3' TERM; while :; do sleep 0.2; done";
+    let fails = "trap 'exit 3' TERM; touch /opt/work/listens; while :; do sleep 0.2; done";
     let deleted = |case: Case, grace| case.then(Step::Delete(grace)).until(Moment::Gone);
-    let ready = |case: Case| case.until(Moment::True("Ready"));
     vec![
-        deleted(ready(Case::new("delete", "deleted while it runs", STAY)), None),
         deleted(
-            ready(Case::new("delete-deaf", "deleted, and does not listen", deaf)),
+            Case::new("delete", "deleted while it runs", STAY).until_it_listens(),
+            None,
+        ),
+        deleted(
+            Case::new("delete-deaf", "deleted, and does not listen", deaf).until_it_listens(),
             Some(2),
         ),
         deleted(
-            ready(Case::new(
+            Case::new(
                 "delete-no-handler",
                 "deleted, and has nothing to say",
-                "while :; do sleep 0.2; done",
-            )),
+                "touch /opt/work/listens; while :; do sleep 0.2; done",
+            )
+            .until_it_listens(),
             Some(2),
         ),
-        deleted(ready(Case::new("delete-now", "deleted by force", STAY)), Some(0)),
+        deleted(
+            Case::new("delete-now", "deleted by force", STAY).until_it_listens(),
+            Some(0),
+        ),
         deleted(
             Case::new("delete-pending", "deleted while its image is not there", STAY)
                 .main(json!({"image": "localhost/none:1"}))
@@ -42,7 +48,8 @@ pub(super) fn cases() -> Vec<Case> {
         deleted(
             Case::new("delete-init", "deleted while it initializes", STAY)
                 .spec(json!({"initContainers": [container("one", STAY)]}))
-                .until(Moment::State("one", "running")),
+                .until(Moment::State("one", "running"))
+                .then(Step::Found("listens")),
             None,
         ),
         deleted(
@@ -67,29 +74,29 @@ pub(super) fn cases() -> Vec<Case> {
             None,
         ),
         deleted(
-            ready(
-                Case::new("delete-always", "deleted while it runs, and would be restarted", STAY)
-                    .spec(json!({"restartPolicy": "Always"})),
-            ),
+            Case::new("delete-always", "deleted while it runs, and would be restarted", STAY)
+                .spec(json!({"restartPolicy": "Always"}))
+                .until_it_listens(),
             None,
         ),
-        ready(Case::new("owner", "deleted with its owner", STAY))
+        Case::new("owner", "deleted with its owner", STAY)
+            .until_it_listens()
             .then(Step::DeleteOwner)
             .until(Moment::Gone),
-        ready(Case::new("taint", "evicted by a taint", STAY).spec(json!({"tolerations": Value::Null})))
+        Case::new("taint", "evicted by a taint", STAY)
+            .spec(json!({"tolerations": Value::Null}))
+            .until_it_listens()
             .then(Step::Taint)
             .until(Moment::Gone),
-        ready(
-            Case::new("full-volume", "evicted for a volume that is too full", fails)
-                .spec(json!({"volumes": [{"name": "work", "emptyDir": {"sizeLimit": "1Mi"}}]})),
-        )
-        .then(Step::Fill("big", 4096))
-        .until(Moment::Over),
-        ready(
-            Case::new("full-pod", "evicted for all that it keeps", fails)
-                .main(json!({"resources": {"limits": {"ephemeral-storage": "1Mi"}}})),
-        )
-        .then(Step::Fill("big", 4096))
-        .until(Moment::Over),
+        Case::new("full-volume", "evicted for a volume that is too full", fails)
+            .spec(json!({"volumes": [{"name": "work", "emptyDir": {"sizeLimit": "1Mi"}}]}))
+            .until_it_listens()
+            .then(Step::Fill("big", 4096))
+            .until(Moment::Over),
+        Case::new("full-pod", "evicted for all that it keeps", fails)
+            .main(json!({"resources": {"limits": {"ephemeral-storage": "1Mi"}}}))
+            .until_it_listens()
+            .then(Step::Fill("big", 4096))
+            .until(Moment::Over),
     ]
 }
