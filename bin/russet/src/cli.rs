@@ -182,7 +182,7 @@ pub struct Up {
     #[arg(long)]
     pub synthetic_linux: bool,
 
-    /// Let a stand-in agent join for each Mac even as root, instead of setting Macs up over SSH; from the first start on
+    /// Let a stand-in agent join for each Mac, instead of setting Macs up over SSH; no Pod runs there; from the first start on
     #[arg(long)]
     pub synthetic_macs: bool,
 

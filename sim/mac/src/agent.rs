@@ -1,10 +1,13 @@
 //! The agent on a machine: `russet-node` on a mini that has nothing but an address.
 
 use crate::machine::{Machine, Phase};
+use crate::refuse;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use russet_node::{Agent, Condition, News, Resident, Rhythm, Sight, Spec, System};
 use russet_sim_scaleway::Host;
+use std::sync::{Mutex, PoisonError};
+use tokio::task::JoinSet;
 
 /// What an emulated mini says of its disk.
 const STORAGE: u64 = 200 << 30;
@@ -51,6 +54,9 @@ pub(crate) async fn run(machine: &Machine, booted: Timestamp) {
                 machine: &Body {
                     host: &machine.host,
                     booted,
+                    node: &join.node_name,
+                    refuses: settings.refuse_pods,
+                    refusing: Mutex::default(),
                 },
                 store: machine,
                 rhythm: Rhythm {
@@ -76,9 +82,26 @@ struct Body<'a> {
     host: &'a Host,
     /// When it was switched on.
     booted: Timestamp,
+    node: &'a str,
+    /// Whether Pods are told that they will not run.
+    refuses: bool,
+    /// Who tells them; ends with the agent.
+    refusing: Mutex<JoinSet<()>>,
 }
 
 impl russet_node::Machine for Body<'_> {
+    fn joined(&self, client: &kube::Client, watching: &kube::Client) {
+        if self.refuses {
+            let mut refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
+            refusing.abort_all();
+            refusing.spawn(refuse::every_pod(
+                client.clone(),
+                watching.clone(),
+                self.node.to_owned(),
+            ));
+        }
+    }
+
     async fn look(&self) -> Sight {
         let id = self.host.server_id.to_string();
         Sight {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// The Mac minis behind a running sim-scaleway
 ///
 /// Each mini of the emulated Scaleway answers on its own loopback address. It is a stand-in agent: told to join, it asks for
-/// a certificate with the bootstrap kubeconfig it was given, registers its Node and keeps it alive.
+/// a certificate with the bootstrap kubeconfig it was given, registers its Node and keeps it alive. It has no virtual machines: a Pod
+/// that is put there fails at once and says so.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "sim-mac", version, after_help = EXAMPLES)]
 pub struct Cli {
@@ -98,6 +99,7 @@ impl Cli {
             kubelet_version: self.kubelet_version.clone(),
             disks: self.disks.clone(),
             api_server: self.api_server.clone(),
+            refuse_pods: true,
             ..Options::default()
         })
     }

@@ -43,6 +43,8 @@ pub struct Options {
     pub disks: Option<PathBuf>,
     /// Where machines find the API server, if not where their orders say: it moved since, and nothing on their disks knows.
     pub api_server: Option<http::Uri>,
+    /// Pods on a stand-in fail at once; otherwise they are whoever's who watches them, such as a test.
+    pub refuse_pods: bool,
     /// The same machines also as Macs with SSH; none for the stand-in alone.
     pub macos: Option<macos::Options>,
 }
@@ -57,6 +59,7 @@ impl Default for Options {
             status_every: Duration::from_mins(5),
             disks: None,
             api_server: None,
+            refuse_pods: false,
             macos: None,
         }
     }
@@ -72,6 +75,7 @@ pub(crate) struct Settings {
     pub(crate) status_every: Duration,
     pub(crate) disks: Option<PathBuf>,
     pub(crate) api_server: Option<http::Uri>,
+    pub(crate) refuse_pods: bool,
 }
 
 /// The machines, made and unmade as Scaleway says. Cheap to clone; when the last clone is dropped, all power is cut.
@@ -125,6 +129,7 @@ impl Fleet {
                 status_every: options.status_every,
                 disks: options.disks,
                 api_server: options.api_server,
+                refuse_pods: options.refuse_pods,
             }),
             macs: Mutex::new(BTreeMap::new()),
             _port: reserved,

@@ -38,6 +38,7 @@ mod follow;
 mod join;
 mod machine;
 pub mod macos;
+mod refuse;
 mod wire;
 
 pub use error::{FleetError, FollowError};

@@ -11,8 +11,8 @@
 //! The provider runs with the ServiceAccount of its chart and with the arguments of the chart's Deployment, which itself is
 //! scaled to zero: rights and flags are tried here as they are in a real cluster.
 //!
-//! As root the minis are Macs with SSH and launchd, which the provider sets up as it does real ones, and `tart-kubelet` on them joins
-//! (see [`macs`]). Otherwise a stand-in agent on each mini joins when it is told to.
+//! The minis are Macs with SSH and launchd, which the provider sets up as it does real ones, and `tart-kubelet` on them joins
+//! (see [`macs`]). Where that cannot be, a stand-in agent on each mini joins when it is told to.
 
 use super::board::Board;
 use super::chart::{self, NAMESPACE, Target};
@@ -82,9 +82,9 @@ impl Programs {
         Self { agent: None, ..self }
     }
 
-    /// Whether the minis will be Macs.
-    pub(super) fn emulate_macos(&self) -> bool {
-        macs::is_possible(self.agent.as_deref())
+    /// Whether the minis will be Macs, with their files below this folder.
+    pub(super) fn emulate_macos(&self, root: &Path) -> bool {
+        macs::hindrance(self.agent.as_deref(), root).is_none()
     }
 }
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn cache_nodes_are_a_matter_of_the_chart_only_if_there_are_any() {
         let size = Size { pool: 1, macs: 1 };
-        let way = Way::StandIn { port: 1 };
+        let way = Way::StandIn { port: 1, why: "so" };
         let without = values(size, None, "s", "a", &way);
         assert!(without.get("kuraFleet").is_none());
         let with = values(size, Some(json!({"kuraFleet": {"enabled": true}})), "s", "a", &way);

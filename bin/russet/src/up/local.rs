@@ -81,7 +81,7 @@ pub(super) async fn up(
         signal = signals.next() => return Ok(interrupted(signal)),
     };
     // Without it the shell of the emulated Macs is bash, which does as well.
-    let zsh = match fleet_programs(args).filter(fleet::Programs::emulate_macos) {
+    let zsh = match fleet_programs(args).filter(|programs| programs.emulate_macos(layout.root())) {
         Some(_) => store.ensure(&["zsh"], &bars).await.ok(),
         None => None,
     };

@@ -18,6 +18,19 @@ while True:
     c, _ = s.accept(); c.sendall(b"hello " + c.recv(100)); c.close()
 '"#;
 
+/// What a job does with its cache: asks whether it is there, puts something, and gets it back.
+const JOB: &str = r#"set -e
+ask() { curl --noproxy '*' --silent --show-error --fail --max-time 60 "$@"; }
+ask --output /dev/null "$TUIST_CACHE_ENDPOINT/up"
+echo "built on $(sw_vers -productVersion)" >/tmp/there
+ask --upload-file /tmp/there "$TUIST_CACHE_ENDPOINT/generic/guests/out/app"
+ask --output /tmp/back "$TUIST_CACHE_ENDPOINT/generic/guests/out/app"
+cmp /tmp/there /tmp/back
+echo cached"#;
+
+/// Only what wants to be on a Mac is put there.
+const ON_A_MAC: &str = r#"--overrides={"spec":{"tolerations":[{"key":"tuist.dev/macos","operator":"Exists"}]}}"#;
+
 fn kubectl(sandbox: &Sandbox, args: &[&str]) -> String {
     let words: Vec<&str> = std::iter::once("kubectl").chain(args.iter().copied()).collect();
     sandbox.run(&words).expect(0).stdout
@@ -33,9 +46,7 @@ fn vms(sandbox: &Sandbox) -> Vec<(String, Vm)> {
 
 fn run(sandbox: &Sandbox, name: &str, script: &str) {
     let image = format!("--image={TAHOE}");
-    // Only what wants to be on a Mac is put there.
-    let overrides = r#"--overrides={"spec":{"tolerations":[{"key":"tuist.dev/macos","operator":"Exists"}]}}"#;
-    kubectl(sandbox, &["run", name, &image, overrides, "--", "sh", "-c", script]);
+    kubectl(sandbox, &["run", name, &image, ON_A_MAC, "--", "sh", "-c", script]);
     until_ready(sandbox, name);
 }
 
@@ -48,7 +59,7 @@ fn until_ready(sandbox: &Sandbox, name: &str) {
 }
 
 /// `kubectl run`, and everything that reaches into what it made.
-async fn one_can_be_looked_into(sandbox: &Sandbox) {
+pub(crate) async fn one_can_be_looked_into(sandbox: &Sandbox) {
     run(sandbox, "demo", SERVER);
     // A Mac that has just joined is reached once its serving certificate is approved.
     until("a log", || {
@@ -115,6 +126,54 @@ async fn one_can_be_looked_into(sandbox: &Sandbox) {
     let table = sandbox.run(&["status"]).expect(0).stdout;
     assert!(table.contains("default/demo"), "{table}");
     kubectl(sandbox, &["delete", "pod", "demo", "--wait=true"]);
+}
+
+/// The cache that `up` started, as dispatch hands it to a job.
+fn endpoint(sandbox: &Sandbox) -> String {
+    let ports = text(&sandbox.layout().cache().join("ports.json"));
+    let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+    format!("http://127.0.0.1:{}", ports.get("kura").unwrap())
+}
+
+/// On Scaleway this path is a VLAN with NAT and had no proof at all; here guests share the loopback, and the job is the same.
+pub(crate) async fn a_job_reaches_its_cache(sandbox: &Sandbox) {
+    let cache = endpoint(sandbox);
+    let (image, env) = (
+        format!("--image={TAHOE}"),
+        format!("--env=TUIST_CACHE_ENDPOINT={cache}"),
+    );
+    kubectl(
+        sandbox,
+        &[
+            "run",
+            "job",
+            &image,
+            &env,
+            ON_A_MAC,
+            "--restart=Never",
+            "--",
+            "sh",
+            "-c",
+            JOB,
+        ],
+    );
+    until("the job to be done", || {
+        let phase = kubectl(sandbox, &["get", "pod", "job", "--output=jsonpath={.status.phase}"]);
+        let log = sandbox.run(&["kubectl", "logs", "job"]);
+        assert_ne!(phase, "Failed", "{log:?}");
+        if (phase.as_str(), log.stdout.as_str()) == ("Succeeded", "cached\n") {
+            Ok(())
+        } else {
+            Err(format!("{phase}: {log:?}"))
+        }
+    })
+    .await;
+    // It is in this cache and nowhere else.
+    let url = format!("{cache}/generic/guests/out/app");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let kept = client.get(url).send().await.unwrap().error_for_status().unwrap();
+    assert_eq!(kept.text().await.unwrap(), "built on 26.0\n");
+    kubectl(sandbox, &["delete", "pod", "job", "--wait=true"]);
 }
 
 /// Two Pods on two Macs change their image one after the other.
@@ -194,6 +253,7 @@ async fn nothing_is_left(sandbox: &Sandbox) {
 /// All of it, on two Macs that serve.
 pub(crate) async fn pods_become_virtual_machines(sandbox: &Sandbox) {
     one_can_be_looked_into(sandbox).await;
+    a_job_reaches_its_cache(sandbox).await;
     a_deployment_rolls_over_two_macs(sandbox).await;
     nothing_is_left(sandbox).await;
 }

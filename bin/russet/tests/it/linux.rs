@@ -53,6 +53,8 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
     let before = both_serve(&status, true);
     assert!(sandbox.run(&["status"]).expect(0).stdout.contains("Ready, synthetic"));
 
+    a_stand_in_refuses_pods(&sandbox, &fleet(&status).macs.first().unwrap().name).await;
+
     let old_place = killed_with_its_port_lost(&sandbox).await;
     sandbox.run(&up).expect(0);
     assert_ne!(server_of(&sandbox.status()), old_place);
@@ -84,6 +86,25 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
     })
     .await;
     sandbox.run(&["down"]).expect(0);
+}
+
+/// A Pod on such a Mac waited for ever without a word, on a Node that was ready.
+async fn a_stand_in_refuses_pods(sandbox: &Sandbox, mac: &str) {
+    let name = format!(r#"--overrides={{"spec":{{"nodeName":"{mac}"}}}}"#);
+    sandbox.run(&["kubectl", "run", "demo", "--image=mac", &name]).expect(0);
+    until("the Pod to be refused", || {
+        let output = "--output=jsonpath={.status.phase} {.status.reason}: {.status.message}";
+        let said = sandbox.run(&["kubectl", "get", "pod", "demo", output]).expect(0).stdout;
+        if said.starts_with("Failed NoVirtualMachines: ") && said.contains("run `make up` as root") {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    })
+    .await;
+    sandbox
+        .run(&["kubectl", "delete", "pod", "demo", "--wait=true"])
+        .expect(0);
 }
 
 /// A Pod of a cache: on one kind of server, with a volume on its disk.

@@ -15,4 +15,5 @@ mod fleet;
 mod guests;
 mod lifecycle;
 mod linux;
+mod rootless;
 mod sandbox;

@@ -14,15 +14,75 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 const POLL: Duration = Duration::from_millis(50);
 
+/// A user that owns nothing here.
+const NOBODY: u32 = 65_534;
+
 pub(crate) struct Sandbox {
     dir: TempDir,
+    /// Commands are run by nobody, not by whoever runs the test.
+    by_nobody: bool,
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::Builder::new().prefix("russet-it-").tempdir().unwrap(),
+            by_nobody: false,
         }
+    }
+
+    /// One in which nothing runs as root. None, with the reason, where that cannot be.
+    pub(crate) fn without_root() -> Result<Self, String> {
+        let mut sandbox = Self::new();
+        sandbox.by_nobody = rustix::process::geteuid().is_root();
+        if sandbox.by_nobody {
+            sandbox.give_to_nobody();
+        }
+        let said = |args: &[&str]| {
+            let mut command = sandbox.plain(args.first().unwrap());
+            command.args(args.get(1..).unwrap()).output()
+        };
+        if !said(&[env!("CARGO_BIN_EXE_russet"), "version"]).is_ok_and(|output| output.status.success()) {
+            return Err("others may not run what was built here".to_owned());
+        }
+        let namespaces = ["unshare", "--user", "--map-root-user", "--mount", "true"];
+        if !said(&namespaces).is_ok_and(|output| output.status.success()) {
+            return Err("this system keeps namespaces for root".to_owned());
+        }
+        Ok(sandbox)
+    }
+
+    /// Also the parts of the cluster, which may be where only root can look. They are linked where that can be, and copied elsewhere.
+    fn give_to_nobody(&self) {
+        let cache = russet_parts::Options::from_env().cache;
+        let (from, to) = (cache.join("parts"), self.path().join("cache"));
+        std::fs::create_dir(&to).unwrap();
+        let copied = |how: &str| {
+            let copy = Command::new("cp").args(["--archive", how]).arg(&from).arg(&to).output();
+            copy.is_ok_and(|copy| copy.status.success())
+        };
+        // Without parts, what runs by nobody gets its own.
+        let _ = copied("--link") || copied("--force");
+        let folders = Command::new("find")
+            .arg(self.path())
+            .args(["-type", "d", "-exec", "chown", "--no-dereference"])
+            .args([&format!("{NOBODY}:{NOBODY}"), "{}", "+"])
+            .status();
+        assert!(folders.unwrap().success());
+    }
+
+    /// A program, run as whoever this sandbox belongs to.
+    fn plain(&self, program: &str) -> Command {
+        if !self.by_nobody {
+            return Command::new(program);
+        }
+        let id = NOBODY.to_string();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &id, "--regid", &id, "--clear-groups", "--", program])
+            .env("HOME", self.path())
+            .env("RUSSET_CACHE_DIR", self.path().join("cache"));
+        command
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -35,7 +95,7 @@ impl Sandbox {
 
     /// The binary, with the surroundings of a plain shell.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_russet"));
+        let mut command = self.plain(env!("CARGO_BIN_EXE_russet"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         for name in ["KUBECONFIG", "RUSSET_DIR", "NO_COLOR"] {
             command.env_remove(name);

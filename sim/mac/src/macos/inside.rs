@@ -51,7 +51,11 @@ pub fn inside() -> Option<ExitCode> {
 }
 
 fn is_tool(name: &str) -> bool {
-    INSTALLED.contains(&name) || system::OURS.iter().any(|(_, names)| names.contains(&name))
+    INSTALLED.contains(&name)
+        || system::OURS
+            .iter()
+            .chain(system::OURS_WITHOUT_ROOT)
+            .any(|(_, names)| names.contains(&name))
 }
 
 /// A tool at work.
@@ -119,7 +123,7 @@ impl Desk {
     }
 }
 
-fn claimed_uid() -> u32 {
+pub(super) fn claimed_uid() -> u32 {
     let by_name = |name: &str| std::env::var_os(OsStr::new(name))?.to_str()?.parse().ok();
     by_name(UID_VARIABLE).unwrap_or_else(|| rustix::process::getuid().as_raw())
 }

@@ -88,7 +88,8 @@ impl Macs {
             Some(path) => Some(path.canonicalize().map_err(MacError::io("find", path))?),
             None => None,
         };
-        let system = System::make(&dir, &binary, zsh.as_deref())?;
+        let as_root = rustix::process::geteuid().is_root();
+        let system = System::make(&dir, &binary, zsh.as_deref(), as_root)?;
         if system.shell_kind == Shell::Bash {
             tracing::warn!("no zsh: /bin/zsh of the emulated Macs is bash, which differs in many ways");
         }
@@ -102,7 +103,7 @@ impl Macs {
                 quirks: options.quirks,
                 tailnet: options.tailnet,
                 memory_disks: options.memory_disks,
-                as_root: rustix::process::geteuid().is_root(),
+                as_root,
             }),
             macs: Mutex::new(BTreeMap::new()),
         })))

@@ -176,6 +176,9 @@ pub(super) const OURS: &[(&str, &[&str])] = &[
     ("usr/libexec", &["PlistBuddy", "sshd-keygen-wrapper"]),
 ];
 
+/// Those of Linux need the kernel to know more than one user.
+pub(super) const OURS_WITHOUT_ROOT: &[(&str, &[&str])] = &[("bin", &["ls"]), ("usr/sbin", &["chown"])];
+
 /// The shared folder, and what a boot mounts from it.
 #[derive(Debug)]
 pub(super) struct System {
@@ -198,21 +201,26 @@ pub enum Shell {
 
 impl System {
     /// Makes the folder; an older one is replaced.
-    pub(super) fn make(dir: &Path, binary: &Path, shell: Option<&Path>) -> Result<Self, MacError> {
+    pub(super) fn make(dir: &Path, binary: &Path, shell: Option<&Path>, as_root: bool) -> Result<Self, MacError> {
+        let without_root = if as_root { &[] } else { OURS_WITHOUT_ROOT };
+        let instead = |place: &str, name: &str| {
+            let mut both = without_root.iter().filter(|(other, _)| *other == place);
+            both.any(|(_, names)| names.contains(&name))
+        };
         let folder = dir.join("system");
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(MacError::io("remove", &folder))?;
         }
-        for (place, names) in BORROWED {
-            let place = folder.join(place);
+        for (within, names) in BORROWED {
+            let place = folder.join(within);
             make_folder(&place, 0o755)?;
-            for name in *names {
+            for name in names.iter().filter(|name| !instead(within, name)) {
                 if let Some(source) = borrowed(name) {
                     link(&source, &place.join(name))?;
                 }
             }
         }
-        for (place, names) in OURS {
+        for (place, names) in OURS.iter().chain(without_root) {
             let place = folder.join(place);
             make_folder(&place, 0o755)?;
             for name in *names {

@@ -81,6 +81,16 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
     assert_eq!(client.run("sudo -n true").await.code, Some(1));
     client.free_sudo(&host).await;
     assert_eq!(client.ok("sudo id -un; sudo -u m1 id -un").await, "root\nm1\n");
+    // The kernel cannot give a file away here; what scripts see is as on a Mac.
+    let owner = "ls -ld /tmp/given | awk '{ print $3 \":\" $4 }'";
+    let told = client
+        .ok(&format!(
+            "touch /tmp/given; sudo chown m1:staff /tmp/given; {owner}; sudo chown root:wheel /tmp/given; {owner}"
+        ))
+        .await;
+    assert_eq!(told, "m1:staff\nroot:wheel\n");
+    assert_eq!(client.run("chown root:wheel /tmp/given").await.code, Some(1));
+    assert_eq!(client.run("sudo chown stranger /tmp/given").await.code, Some(1));
     let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>x</string><key>ProgramArguments</key><array>\
                  <string>/bin/sleep</string><string>100000</string></array><key>KeepAlive</key><true/></dict></plist>";
     client

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Runs the Linux tool with other words.
-fn linux(tool: &str, words: &[String]) -> Said {
+pub(super) fn linux(tool: &str, words: &[String]) -> Said {
     let ran = Command::new(format!("{LINUX}/{tool}"))
         .args(words)
         .stdin(Stdio::inherit())

@@ -4,6 +4,7 @@
 mod bsd;
 mod codesign;
 mod defaults;
+mod owners;
 
 use super::inside::{self, Desk};
 use std::io::Write as _;
@@ -52,6 +53,8 @@ pub(super) fn run(desk: &Desk) -> Option<ExitCode> {
         "base64" => bsd::base64(desk),
         "codesign" => codesign::run(desk),
         "defaults" => defaults::run(desk),
+        "chown" => owners::chown(desk),
+        "ls" => owners::ls(desk),
         "plutil" => defaults::plutil(desk),
         // Port 22 of the Mac itself is the emulator's to answer for: it listens elsewhere.
         "nc" if bsd::is_own_sshd(desk) => return None,

@@ -2,6 +2,7 @@
 
 use super::launchctl_legacy as legacy;
 use crate::macos::call::{Call, Reply};
+use crate::macos::image;
 use crate::macos::launchd::domain::{self, Domain, Target, text};
 use crate::macos::launchd::job::{Job, State};
 use crate::macos::launchd::{Key, LOGINWINDOW, LOGINWINDOW_PID, SSHD, print, set_disabled};
@@ -288,9 +289,13 @@ fn no_service(key: &Key, bad_request: bool) -> Reply {
 }
 
 fn print_target(mac: &Inner, target: &str) -> Reply {
-    let Some(target) = Target::parse(target) else {
+    let Some(mut target) = Target::parse(target) else {
         return bad_target("print");
     };
+    // Without root everybody is user 0 for the kernel, the owner of the screen too, and who asks for their own session asks for that.
+    if !mac.tree.has_owners() && target.domain == Domain::Gui(0) {
+        target.domain = Domain::Gui(image::UID);
+    }
     let state = mac.state();
     if let Err(refused) = state.launchd.check_domain(target.domain) {
         let words = match refused.0 {
