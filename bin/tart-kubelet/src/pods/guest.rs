@@ -78,7 +78,8 @@ or_not() {
 }
 "#;
 
-/// Until the container's own script is through nothing is where the container has it, and hooks and probes would find that.
+/// Until the container's own script is through nothing is where the container has it, and hooks and probes would find that; nor is there
+/// anybody who could be asked to end.
 const AFTER_START: &str = r#"shares='/Volumes/My Shared Files' tries=0
 until [ -s "$shares"/status/main.pid ] || [ $tries -ge 100 ]; do
   sleep 0.1
@@ -196,9 +197,9 @@ pub(crate) fn enter(words: Vec<String>) -> Vec<String> {
     [vec!["/bin/sh".to_owned(), script], words].concat()
 }
 
-/// The words that ask the container's process to end.
+/// The words that ask the container's process to end, as soon as there is one.
 pub(crate) fn terminate() -> Vec<String> {
-    let script = format!("kill -TERM \"$(cat \"{SHARES}/{STATUS}/{PID}\")\"");
+    let script = format!("{AFTER_START}kill -TERM \"$(cat \"{SHARES}/{STATUS}/{PID}\")\"");
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
 }
 
@@ -378,6 +379,27 @@ mod tests {
                 assert_eq!((told, output.trim_end()), (Some(code), "said"), "{signal} {terminal}");
             }
         }
+    }
+
+    /// A container that was deleted in its first moments was asked to end before it had a process. It heard nothing of it, and was killed at the
+    /// end of its grace.
+    #[test]
+    fn a_container_that_has_only_begun_is_asked_to_end_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let status = dir.path().join("shares/status");
+        std::fs::create_dir_all(&status).unwrap();
+        let mut program = Command::new("sleep").arg("3600").spawn().unwrap();
+        let words = terminate();
+        let here = |text: &String| text.replace(SHARES, &dir.path().join("shares").display().to_string());
+        let mut asking = Command::new(&words[0])
+            .args(words[1..].iter().map(here))
+            .spawn()
+            .unwrap();
+        assert!(asking.try_wait().unwrap().is_none());
+        std::fs::write(status.join(PID), program.id().to_string()).unwrap();
+        assert!(asking.wait().unwrap().success());
+        let ended = program.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15));
     }
 
     #[test]

@@ -302,13 +302,20 @@ impl Driver {
                 words: guest::terminate(),
                 ..ExecRequest::default()
             };
+            let over = async {
+                while let Some(Step::Running { .. }) = runtime.step(&self.name, MAIN).await? {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Ok(())
+            };
+            tokio::pin!(over);
+            // The program may not have begun yet, and a guest that does not listen is ended all the same.
             let told = async { collect(runtime.exec(&self.name, request).await?, b"", 1024).await };
-            // A guest that does not listen is ended all the same.
-            let _ = tokio::time::timeout(ANSWER, told).await;
-            while let Some(Step::Running { .. }) = runtime.step(&self.name, MAIN).await? {
-                tokio::time::sleep(LOOK).await;
+            tokio::select! {
+                ended = &mut over => return ended,
+                _ = told => {}
             }
-            Ok(())
+            over.await
         })
         .await
     }
