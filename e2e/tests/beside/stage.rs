@@ -1,7 +1,7 @@
 //! One cluster with two kinds of nodes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
@@ -142,8 +142,11 @@ impl Stage {
 
 /// Our agent, built now if it is not what its sources say. Cargo waits for whoever else builds, and nobody who builds waits for us.
 fn programs() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let sources = ["Cargo.lock", "bin/tart-kubelet", "crates"].map(|name| root.join(name));
+    let sources = sources.each_ref().map(PathBuf::as_path);
     let agent = program("tart-kubelet", "russet-tart-kubelet");
-    if !agent.is_ok_and(|agent| is_fresh(&agent)) {
+    if !agent.is_ok_and(|agent| is_fresh(&agent, &sources)) {
         let built = std::process::Command::new(env!("CARGO"))
             .args(["build", "--package", "russet-tart-kubelet"])
             .status()?;
