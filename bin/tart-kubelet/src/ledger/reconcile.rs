@@ -43,11 +43,10 @@ pub(crate) fn reconcile(ledger: &BTreeMap<PodVm, Entry>, listing: &Listing) -> F
         }
     }
     // One that was about to start when its agent died may be starting right now, unseen, and even one that has ended since, if it
-    // was started twice. Only one that is gone surely does not.
-    let begun = |stage: &Stage| matches!(stage, Stage::Cloned | Stage::Running { .. } | Stage::Stopped(_));
+    // was started twice, or that an agent knew by its name alone. Only one that is gone surely does not.
     let starting = ledger
         .iter()
-        .filter(|(name, entry)| begun(&entry.stage) && there.contains(name));
+        .filter(|(name, entry)| !matches!(entry.stage, Stage::Deleted(_)) && there.contains(name));
     found.occupied.extend(starting.map(|(name, _)| name.clone()));
     found
 }

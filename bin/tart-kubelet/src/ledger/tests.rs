@@ -134,7 +134,7 @@ fn places_are_counted_from_the_ledger_and_from_the_host() {
     ]);
     let found = reconcile(&ledger, &listing);
     let occupied: Vec<&str> = found.occupied.iter().map(PodVm::shown_pod).collect();
-    assert_eq!(occupied, ["about-to", "ended", "runs", "unwritten"]);
+    assert_eq!(occupied, ["about-to", "ended", "planned", "runs", "unwritten"]);
     assert_eq!(found.unwritten, [vm("unwritten", 0)]);
     assert_eq!(found.late, [vm("late", 0)]);
     assert_eq!(found.foreign.into_iter().collect::<Vec<_>>(), ["packer"]);

@@ -40,12 +40,17 @@ async fn attempt(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> anyhow::Result<
                 found.occupied.insert(vm.clone());
                 found.unwritten.push(vm);
             }
-            Err(error) => tracing::info!(%vm, %error, "a virtual machine that nobody waits for could not be deleted"),
+            // It may be about to start all the same: it keeps a place until it is gone.
+            Err(error) => {
+                tracing::info!(%vm, %error, "a virtual machine that nobody waits for could not be deleted; it is tried again");
+                ledger.write(&vm, by_name(&vm, Stage::Planned))?;
+                found.occupied.insert(vm);
+            }
         }
     }
     for vm in &found.unwritten {
         tracing::warn!(%vm, "a virtual machine of ours is not in the ledger; its name tells whose it is");
-        ledger.write(vm, by_name(vm))?;
+        ledger.write(vm, by_name(vm, Stage::Cloned))?;
     }
     if !found.foreign.is_empty() {
         tracing::info!(vms = ?found.foreign, "virtual machines of others run here, and take places");
@@ -53,14 +58,14 @@ async fn attempt(runtime: &Arc<dyn Runtime>, ledger: &Ledger) -> anyhow::Result<
     Ok(found.occupied)
 }
 
-/// All that a name tells. How far it is is found when it is looked at.
-fn by_name(vm: &PodVm) -> Entry {
+/// All that a name tells. One that runs is cloned, and how far it is is found when it is looked at; one that does not was planned, and goes.
+fn by_name(vm: &PodVm, stage: Stage) -> Entry {
     Entry {
         pod: vm.shown_pod().to_owned(),
         planned: Timestamp::now(),
         image: String::new(),
         shares: Vec::new(),
-        stage: Stage::Cloned,
+        stage,
         running: None,
         given_up: false,
     }

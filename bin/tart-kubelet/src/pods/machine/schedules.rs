@@ -232,6 +232,24 @@ fn a_start_that_comes_late_and_is_written_nowhere_takes_a_place_all_the_same() {
     assert_eq!(late_start(&ends), Ok(()));
 }
 
+/// The same of one that could not be deleted when it was found: it was left for later, without a place, and then it ran beside two others.
+#[test]
+fn a_start_that_comes_late_of_a_vm_that_cannot_be_deleted_takes_a_place_too() {
+    let deletion = Event::Wrong(Fault::Delete);
+    let ends = [deletion, Event::Damage(3), Event::Kill, Event::Start(5)];
+    assert_eq!(late_start(&ends), Ok(()));
+    // The next agent finds it in the ledger, and still there.
+    let ends = [
+        deletion,
+        Event::Damage(3),
+        Event::Kill,
+        deletion,
+        Event::Kill,
+        Event::Start(5),
+    ];
+    assert_eq!(late_start(&ends), Ok(()));
+}
+
 /// More deletions than anybody should try.
 const MANY: usize = 1000;
 
