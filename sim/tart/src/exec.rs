@@ -48,8 +48,15 @@ pub(crate) fn exec(home: &Home, parsed: &Parsed) -> Result<u8, Failure> {
     result
 }
 
+/// A status of gRPC; its words are a guess. Whether the guest dies before it heard the order or after makes no difference.
+fn unavailable(error: &io::Error) -> Failure {
+    Failure::Thrown(format!("unavailable (14): {error}"))
+}
+
 async fn converse(mut stream: UnixStream, order: &Order) -> Result<u8, Failure> {
-    agent::send(&mut stream, agent::COMMAND, &serde_json::to_vec(order)?).await?;
+    agent::send(&mut stream, agent::COMMAND, &serde_json::to_vec(order)?)
+        .await
+        .map_err(|error| unavailable(&error))?;
     let mut resized = signal(SignalKind::window_change())?;
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::with_capacity(2 * agent::PIECE, from);
@@ -92,15 +99,35 @@ async fn converse(mut stream: UnixStream, order: &Order) -> Result<u8, Failure> 
                 }
                 // What the agent answers for a program that is not there; text: guess.
                 Ok((_, why)) => return Err(Failure::Thrown(String::from_utf8_lossy(&why).into_owned())),
-                Err(error) => {
-                    // A status of gRPC; its words are a guess.
-                    return Err(Failure::Thrown(format!("unavailable (14): {error}")));
-                }
+                Err(error) => return Err(unavailable(&error)),
             }
         }
     };
     tokio::select! {
         result = listen => result,
         () = talk => Ok(255),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest that died between the call and the order was told as a failure of the emulator, with 70: a program that had ended by itself,
+    /// for whoever reads exit codes.
+    #[tokio::test]
+    async fn a_guest_that_dies_before_it_heard_the_order_is_unavailable() {
+        let (caller, guest) = UnixStream::pair().unwrap();
+        drop(guest);
+        let order = Order {
+            words: vec!["true".to_owned()],
+            interactive: false,
+            terminal: None,
+        };
+        let failure = converse(caller, &order).await.unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Thrown(text) if text.starts_with("unavailable (14): ")),
+            "{failure:?}"
+        );
     }
 }
