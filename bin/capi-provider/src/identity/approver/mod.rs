@@ -26,7 +26,7 @@ use kube::runtime::controller::{Action, Config, Error as RuntimeError};
 use kube::runtime::{Controller, watcher};
 use russet_api::labels::{OS, OS_DARWIN, OS_LINUX};
 use russet_api::machine::AddressType;
-use russet_api::values::CidrBlock;
+use russet_api::values::{CidrBlock, ProviderId, ProviderKind};
 use russet_api::{ScalewayAppleSiliconMachine, ScalewayElasticMetalMachine, ScalewayInstanceMachine};
 use russet_controller::runner::policy::{self, Requeue};
 use russet_controller::scope::Scope;
@@ -269,13 +269,20 @@ fn host(machine: &ScalewayAppleSiliconMachine) -> Host {
         name: machine.name_any(),
         uid: machine.uid().unwrap_or_default(),
         deleting: machine.metadata.deletion_timestamp.is_some(),
-        provider_id: machine.spec.provider_id.clone(),
+        provider_id: machine.spec.provider_id.clone().or_else(|| expected_id(machine)),
         addresses: status
             .map(|status| status.addresses.iter().map(|a| a.address.clone()).collect())
             .unwrap_or_default(),
         os: OS_DARWIN,
         more_to_come: false,
     }
+}
+
+/// What the agent of a host calls its Node before the spec says so: its server is known from the claim on, the spec only once all is set up.
+fn expected_id(machine: &ScalewayAppleSiliconMachine) -> Option<String> {
+    let server = machine.status.as_ref()?.server_id.as_deref()?.parse().ok()?;
+    let zone = machine.spec.zone_or_default().ok()?;
+    Some(ProviderId::new(ProviderKind::AppleSilicon, zone, server).to_string())
 }
 
 fn linux_host<K: LinuxKind>(machine: &K) -> Host {
@@ -299,4 +306,31 @@ fn linux_host<K: LinuxKind>(machine: &K) -> Host {
 fn addresses(node: &KubeNode) -> impl Iterator<Item = IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     listed.filter_map(|address| address.address.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use russet_api::apple_silicon_machine::{ScalewayAppleSiliconMachineSpec, ScalewayAppleSiliconMachineStatus};
+
+    const SERVER: &str = "3a3f7d0e-7f5e-4d3f-9b1a-0c6f0f6a7b11";
+
+    /// Each Mac's first request for a serving certificate was told that its own Node belonged to something else, and waited for 15 s.
+    #[test]
+    fn the_node_of_a_mac_is_its_own_from_the_claim_on() {
+        let mut machine = ScalewayAppleSiliconMachine::new("mac-1", ScalewayAppleSiliconMachineSpec::default());
+        assert_eq!(host(&machine).provider_id, None, "nothing is claimed");
+        machine.status = Some(ScalewayAppleSiliconMachineStatus {
+            server_id: Some(SERVER.to_owned()),
+            ..ScalewayAppleSiliconMachineStatus::default()
+        });
+        let claimed = format!("scw-applesilicon://fr-par-1/{SERVER}");
+        assert_eq!(host(&machine).provider_id, Some(claimed));
+        machine.spec.provider_id = Some("scw-applesilicon://fr-par-3/other".to_owned());
+        assert_eq!(
+            host(&machine).provider_id,
+            machine.spec.provider_id,
+            "what binds the Machine wins"
+        );
+    }
 }
