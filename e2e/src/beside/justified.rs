@@ -66,8 +66,8 @@ const FAILED: &str = "The Pod is over and has failed, and its conditions say so;
     it decides on the phase.";
 const NO_PROCESS_1: &str = "A program in a VM is not process 1, which would ignore a signal it has no handler for.";
 const NO_PROGRAM: &str = "Whether a program is there is seen in the VM only, by the shell that is to become it.";
-const HOOK: &str = "A stock kubelet tells of a container once its hook is done, and that the hook failed as what the next start \
-    waits for; a VM that runs is told of at once, and the event `Killing` tells of the hook.";
+const HOOK: &str = "A stock kubelet tells of a container once its hook is done; a VM that runs is told of at once. That the hook failed \
+    is told by both as what the next start waits for.";
 const BACK_OFF: &str =
     "A stock kubelet says that it waits when it looks at the container again, which is when it waits no more.";
 const LOST: &str =
@@ -243,7 +243,7 @@ pub const JUSTIFIED: &[Difference] = &[
         &["post-start-fails"],
         "main: state",
         "waiting (ContainerCreating) → waiting (PostStartHookError) → running",
-        "waiting (ContainerCreating) → running → waiting (ContainerCreating) → running",
+        "waiting (ContainerCreating) → running → waiting (PostStartHookError) → running",
         HOOK,
     ),
     always(

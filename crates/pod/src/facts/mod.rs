@@ -128,7 +128,7 @@ pub struct ContainerFacts {
     pub crash: Backoff,
     /// What it waits for while it has not started, in words. Shown beside `ContainerCreating`.
     pub note: Option<String>,
-    /// Why the attempt before this one did not start. It is told until this one has come further.
+    /// Why the attempt before this one did not start, or did not last beyond its hook. It is told until this one has come further.
     #[serde(default)]
     pub before: Option<Stuck>,
     /// Its image, by digest.
@@ -215,6 +215,8 @@ pub mod reasons {
     pub const CREATE: &str = "CreateContainerError";
     /// Its VM could not be started.
     pub const RUN: &str = "RunContainerError";
+    /// The hook after its start failed, so it was ended.
+    pub const POST_START: &str = "PostStartHookError";
     /// It ended with 0.
     pub const COMPLETED: &str = "Completed";
     /// It ended with something else.
@@ -293,6 +295,7 @@ impl ContainerFacts {
         let state = std::mem::take(&mut self.state);
         let before = match &state {
             State::Stuck(stuck) => Some(stuck.clone()),
+            State::Exited(_) => self.before.take(),
             _ => None,
         };
         if let State::Exited(exit) = state {
@@ -327,6 +330,13 @@ impl ContainerFacts {
         self.state = State::Absent;
     }
 
+    /// Its image is here and its VM is about to be made, so what kept the attempt before from that is over. A failed hook is not: it
+    /// waits for this one, too.
+    pub fn pulled(&mut self, image_id: impl Into<String>) {
+        self.image_id = Some(image_id.into());
+        self.before = self.before.take().filter(|before| before.reason == reasons::POST_START);
+    }
+
     /// It runs.
     pub fn running(&mut self, id: impl Into<String>, since: Timestamp) {
         self.note = None;
@@ -347,7 +357,16 @@ impl ContainerFacts {
                 exit.id.clone_from(id);
             }
         }
+        let failed = match std::mem::take(&mut self.post_start) {
+            Hook::Failed(message) => Some(Stuck {
+                reason: reasons::POST_START.to_owned(),
+                message,
+                retry: exit.finished,
+            }),
+            _ => None,
+        };
         self.forget_instance();
+        self.before = failed;
         self.state = State::Exited(exit);
     }
 
@@ -426,6 +445,31 @@ mod tests {
         facts.stuck(reasons::ERR_PULL, "denied", at(11));
         facts.begun(at(11));
         assert_eq!((facts.restarts, facts.last.is_none()), (0, true));
+        assert!(facts.before.is_some());
+        facts.pulled("sha256:1");
+        assert_eq!(facts.before, None, "it is not denied any more");
+    }
+
+    /// It was told only by an event, which is gone after an hour.
+    #[test]
+    fn a_hook_that_failed_is_told_until_the_next_instance_runs() {
+        let mut facts = ContainerFacts::default();
+        facts.begun(at(1));
+        facts.running("tart://x", at(5));
+        facts.post_start = Hook::Failed("no".to_owned());
+        facts.exited(Exit::with_code(137, at(9)));
+        facts.begun(at(10));
+        let before = facts.before.clone().unwrap();
+        assert_eq!(
+            (before.reason.as_str(), before.message.as_str(), facts.restarts),
+            (reasons::POST_START, "no", 1)
+        );
+        facts.pulled("sha256:1");
+        assert_eq!(facts.before, Some(before), "nobody has seen this one's hook");
+        facts.running("tart://y", at(15));
+        facts.exited(Exit::with_code(1, at(16)));
+        facts.begun(at(17));
+        assert_eq!(facts.before, None, "its own end was another");
     }
 
     #[test]

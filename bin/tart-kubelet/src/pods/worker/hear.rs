@@ -102,8 +102,7 @@ impl Worker {
             return;
         }
         let facts = self.kept.record.facts.container_mut(&container);
-        facts.image_id = Some(plan.image.clone());
-        facts.before = None;
+        facts.pulled(plan.image.clone());
         self.tell_of(&container, "Pulled", &pulled);
         self.tell_of(&container, "Created", &format!("Created container: {container}"));
         let machine = self.machine(vm, plan);
