@@ -9,9 +9,10 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-/// A watch is asked for anew after this at the latest, and not by a whole fleet at once: a thousand Macs that had come back together
-/// did so every five minutes, and Pods waited for two seconds each time.
-const LONGEST: Duration = Duration::from_secs(290);
+/// A watch is asked for anew after this at the latest and half of it at the soonest, as by a stock kubelet, and not by a whole fleet at once: a
+/// thousand Macs that had come back together did so every five minutes, and Pods waited for two seconds each time. One that is dead is
+/// noticed long before that, by its silence.
+const LONGEST: Duration = Duration::from_mins(10);
 
 /// Events of one watch, told anew from the start with each client: the certificate of the old one may end while the watch goes on.
 pub(super) struct Lasting<K: Resource> {
