@@ -331,6 +331,8 @@ fn kubelet_drop_in(cgroup: &str) -> Value {
         },
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "2s",
+        // Looks often, and writes as seldom as by default where nothing has changed: whoever sets the one has set the other.
+        "nodeStatusReportFrequency": "5m",
     })
 }
 
