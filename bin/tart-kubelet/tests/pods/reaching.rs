@@ -139,6 +139,11 @@ pub(crate) async fn kubectl_reaches_into_a_vm() -> Result<()> {
     ensure!(told.status.code() == Some(3), "{told:?}");
     ensure!(told.stdout == b"blue sky\n", "{told:?}");
     ensure!(String::from_utf8_lossy(&told.stderr).contains("bad"));
+    // `tart` tells every end by a signal so.
+    let told = there
+        .kubectl(&["exec", "job", "--", "sh", "-c", "kill -TERM $$"])
+        .await?;
+    ensure!(told.status.code() == Some(255), "{told:?}");
     let mut cat = there.spawn(&["exec", "-i", "job", "--", "cat"])?;
     let mut stdin = cat.stdin.take().context("stdin")?;
     stdin.write_all(b"through and back").await?;
