@@ -1,6 +1,6 @@
 //! Starting, ending, and what survives.
 
-use crate::node::{Node, Options, command, until};
+use crate::node::{Node, Options, command, command_of, until};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -325,17 +325,14 @@ fn a_lost_permission_costs_writes_and_nothing_else() {
         return;
     }
     let data = dir.path().join("data");
+    // What was built here may be where only root can look.
+    let program = dir.path().join("kura");
+    std::fs::copy(env!("CARGO_BIN_EXE_kura"), &program).unwrap();
     let start = || {
-        let mut command = command(&[
-            "serve",
-            "--port",
-            "0",
-            "--log-format",
-            "json",
-            "--cas-capacity-bytes",
-            "4294967296",
-        ]);
+        let mut command = command_of(&program);
         command
+            .args(["serve", "--port", "0", "--log-format", "json"])
+            .args(["--cas-capacity-bytes", "4294967296"])
             .arg("--data-dir")
             .arg(&data)
             .stderr(Stdio::piped())

@@ -27,8 +27,15 @@ pub(crate) struct Options<'a> {
 }
 
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kura"));
-    command.env_clear().args(args).stdin(Stdio::null());
+    let mut command = command_of(Path::new(env!("CARGO_BIN_EXE_kura")));
+    command.args(args);
+    command
+}
+
+/// The same of a copy of the program.
+pub(crate) fn command_of(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().stdin(Stdio::null());
     command
 }
 

@@ -3,6 +3,8 @@
 use russet::process;
 use russet::state::Layout;
 use russet::status::document::{Document, Health};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -21,6 +23,7 @@ pub(crate) struct Sandbox {
     dir: TempDir,
     /// Commands are run by nobody, not by whoever runs the test.
     by_nobody: bool,
+    program: PathBuf,
 }
 
 impl Sandbox {
@@ -28,6 +31,7 @@ impl Sandbox {
         Self {
             dir: tempfile::Builder::new().prefix("russet-it-").tempdir().unwrap(),
             by_nobody: false,
+            program: PathBuf::from(env!("CARGO_BIN_EXE_russet")),
         }
     }
 
@@ -42,7 +46,9 @@ impl Sandbox {
             let mut command = sandbox.plain(args.first().unwrap());
             command.args(args.get(1..).unwrap()).output()
         };
-        if !said(&[env!("CARGO_BIN_EXE_russet"), "version"]).is_ok_and(|output| output.status.success()) {
+        // Not `setpriv` itself: until it has become another program it may still run whatever root may.
+        let version = ["sh", "-c", "exec \"$0\" version", sandbox.program.to_str().unwrap()];
+        if !said(&version).is_ok_and(|output| output.status.success()) {
             return Err("others may not run what was built here".to_owned());
         }
         let namespaces = ["unshare", "--user", "--map-root-user", "--mount", "true"];
@@ -52,8 +58,12 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Also the parts of the cluster, which may be where only root can look. They are linked where that can be, and copied elsewhere.
-    fn give_to_nobody(&self) {
+    /// Also the parts of the cluster and our programs, which may be where only root can look. Parts are linked where that can be, and copied
+    /// elsewhere; programs are linked, or stay where they are.
+    fn give_to_nobody(&mut self) {
+        if let Ok(program) = self.linked_programs() {
+            self.program = program;
+        }
         let cache = russet_parts::Options::from_env().cache;
         let (from, to) = (cache.join("parts"), self.path().join("cache"));
         std::fs::create_dir(&to).unwrap();
@@ -69,6 +79,20 @@ impl Sandbox {
             .args([&format!("{NOBODY}:{NOBODY}"), "{}", "+"])
             .status();
         assert!(folders.unwrap().success());
+    }
+
+    /// Our program among all that it looks for beside itself.
+    fn linked_programs(&self) -> io::Result<PathBuf> {
+        let (from, to) = (self.program.parent().unwrap(), self.path().join("bin"));
+        std::fs::create_dir(&to)?;
+        for entry in from.read_dir()? {
+            let entry = entry?;
+            let found = entry.metadata()?;
+            if found.is_file() && found.permissions().mode() & 0o100 != 0 {
+                std::fs::hard_link(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        Ok(to.join(self.program.file_name().unwrap()))
     }
 
     /// A program, run as whoever this sandbox belongs to.
@@ -95,7 +119,7 @@ impl Sandbox {
 
     /// The binary, with the surroundings of a plain shell.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.plain(env!("CARGO_BIN_EXE_russet"));
+        let mut command = self.plain(self.program.to_str().unwrap());
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         for name in ["KUBECONFIG", "RUSSET_DIR", "NO_COLOR"] {
             command.env_remove(name);

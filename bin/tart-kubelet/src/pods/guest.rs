@@ -247,6 +247,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::Command;
 
     /// Runs what a guest would run, with another place for the shares.
@@ -365,8 +366,12 @@ mod tests {
     #[test]
     fn an_end_by_a_signal_is_told_as_everywhere_and_nobody_remarks_on_it() {
         let dir = tempfile::tempdir().unwrap();
+        // Whoever was started in the background by a script passes on to others that they ignore interrupts.
+        let plain = Command::new("/bin/sh").args(["-c", "kill -INT $$"]).status().unwrap();
+        let interrupt = plain.signal().map(|_| ("INT", 130));
         for terminal in [false, true] {
-            for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("INT", 130)] {
+            let signals = [("KILL", 137), ("TERM", 143), ("SEGV", 139)];
+            for (signal, code) in signals.into_iter().chain(interrupt) {
                 let program = Program {
                     words: ["sh", "-c", &format!("echo said; kill -{signal} $$")]
                         .map(str::to_owned)

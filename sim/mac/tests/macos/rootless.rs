@@ -63,7 +63,10 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
         })
         .unwrap();
     let host = sim.handle().host("tuist-pool").unwrap();
-    let emulator = without_root(env!("CARGO_BIN_EXE_sim-mac"))
+    // What was built here may be where only root can look.
+    let program = dir.path().join("sim-mac");
+    std::fs::copy(env!("CARGO_BIN_EXE_sim-mac"), &program).unwrap();
+    let emulator = without_root(program.to_str().unwrap())
         .args(["--port", "0", "--scaleway", sim.url(), "--macos"])
         .arg(&disks)
         .arg("--zsh")
