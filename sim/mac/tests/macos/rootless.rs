@@ -63,9 +63,12 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
         })
         .unwrap();
     let host = sim.handle().host("tuist-pool").unwrap();
-    // What was built here may be where only root can look.
+    // What was built here may be where only root can look. Linked, since what was only just written may not be run while another test forks.
     let program = dir.path().join("sim-mac");
-    std::fs::copy(env!("CARGO_BIN_EXE_sim-mac"), &program).unwrap();
+    let built = env!("CARGO_BIN_EXE_sim-mac");
+    if std::fs::hard_link(built, &program).is_err() {
+        std::fs::copy(built, &program).unwrap();
+    }
     let emulator = without_root(program.to_str().unwrap())
         .args(["--port", "0", "--scaleway", sim.url(), "--macos"])
         .arg(&disks)
