@@ -6,7 +6,7 @@ RUSSET = test -x $(BUILT)/russet || { echo 'nothing is built yet: run make up' >
 up: ; cargo build --quiet --package kura --package russet-capi-provider --package russet-sim-scaleway --package russet-sim-mac --package russet-sim-linux --package russet-tart-kubelet --package russet && $(BUILT)/russet up
 down: ; @$(RUSSET) down
 status: ; @$(RUSSET) status
-test: ; cargo run --quiet --package xtask -- ci
+test: ; cargo run --quiet --package xtask-artifacts -- restore && cargo run --quiet --package xtask -- ci
 lint: ; cargo run --quiet --package xtask -- lint
 e2e: ; cargo test --package russet-e2e
 bench: ; cargo run --quiet --release --package russet-bench -- up

@@ -8,18 +8,22 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+mod changed;
 mod chart;
 mod check_mac;
 mod ci;
 mod clusterctl;
 mod compatibility;
 mod dependencies;
+mod depth;
 mod generate;
 mod history;
 mod layers;
 mod reference;
+mod runs;
 mod setup;
 mod test_run;
+mod times;
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "Generates and checks what the workspace promises")]
@@ -50,7 +54,9 @@ enum Command {
     /// Formatting, generated files, CRD history, layers, clippy, dependencies
     Lint,
     /// Everything: lint, real parts, tests
-    Ci,
+    Ci(ci::CiArgs),
+    /// Write the times of the last whole run here to xtask/times.tsv, which later runs compare themselves with
+    Times,
 }
 
 fn main() -> ExitCode {
@@ -74,7 +80,13 @@ fn run(command: Command) -> Result<()> {
         Command::CheckLayers => layers::check(&root),
         Command::CheckMac => check_mac::check(&root),
         Command::Lint => ci::lint(&root),
-        Command::Ci => ci::ci(&root),
+        Command::Ci(args) => ci::ci(&root, &args),
+        Command::Times => {
+            let runs = runs::kept();
+            let whole = runs.iter().rev().find(|run| run.passed && !run.partial);
+            let run = whole.context("no whole run passed here yet: run `make test`")?;
+            times::Times::of_run(run).write(&root)
+        }
     }
 }
 
