@@ -115,7 +115,8 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub min_wipe_time: Duration,
 
-    /// After this long a call to Scaleway whose answer was lost can no longer arrive.
+    /// After this long a call to Scaleway whose answer was lost can no longer arrive. A call is sent within a sixth of it and given up
+    /// after another third; a twelfth is for clocks that differ.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
     pub call_flight_time: Duration,
 
@@ -170,7 +171,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// A time that would make a busy loop.
+    /// A time that would make a busy loop, or a flight shorter than clocks may differ.
     #[error("--{flag} must be at least {least:?}")]
     TooShort {
         /// The flag.
@@ -228,24 +229,24 @@ impl Settings {
         if !cap.is_finite() || cap < 0.0 {
             return Err(Error::Spend(cap));
         }
-        let least = Duration::from_millis(100);
-        for (flag, time) in [
-            ("inventory-interval", provider.inventory_interval),
-            ("orphan-reclaim-interval", provider.orphan_reclaim_interval),
+        let often = Duration::from_millis(100);
+        for (flag, time, least) in [
+            ("inventory-interval", provider.inventory_interval, often),
+            ("orphan-reclaim-interval", provider.orphan_reclaim_interval, often),
+            ("call-flight-time", provider.call_flight_time, Duration::from_secs(6)),
         ] {
             if time < least {
                 return Err(Error::TooShort { flag, least });
             }
         }
         let rules = Rules {
-            flight: provider.call_flight_time,
             settle: provider.claim_settle_time,
             min_wipe: provider.min_wipe_time,
             reboot_after: bootstrap.bootstrap_reboot_after,
             give_back_after: bootstrap.bootstrap_max_attempts,
             held_again: bootstrap.bootstrap_held_interval,
             look_every: bootstrap.bootstrap_look_interval,
-            ..Rules::default()
+            ..Rules::with_flight(provider.call_flight_time)
         };
         Ok(Self {
             linux: provider.linux.settings(rules.clone())?,
@@ -284,6 +285,7 @@ pub fn scaleway(settings: &Settings) -> Result<russet_scaleway::Config, russet_s
     let config = russet_scaleway::Config::from_settings(|name| std::env::var(name).ok())?;
     Ok(russet_scaleway::Config {
         rate: settings.rate,
+        attempt_timeout: settings.rules.call_timeout(),
         ..config
     })
 }
@@ -332,6 +334,7 @@ mod tests {
             (["--orphan-reclaim-zones=fr-par-1,moon"], "orphan-reclaim-zones"),
             (["--max-hourly-spend=NaN"], "max-hourly-spend"),
             (["--inventory-interval=1ms"], "inventory-interval"),
+            (["--call-flight-time=5s"], "call-flight-time"),
             (["--linux-kubernetes-version=latest"], "linux-kubernetes-version"),
             (["--linux-cluster-dns=coredns"], "linux-cluster-dns"),
         ] {

@@ -10,7 +10,7 @@ pub struct Rules {
     /// A call is sent at most this long after its attempt was written down.
     pub send_within: Duration,
     /// After this long a call can no longer arrive. Covers `send_within`, the client's time-out for one exchange, and what
-    /// the clocks of two replicas may differ by.
+    /// the clocks of two replicas may differ by: a sixth, a third and a twelfth of it by default.
     pub flight: Duration,
     /// How long a marker name must stand before a host is used. As long as [`Rules::flight`] to be safe against other
     /// clusters that share the pool; zero if none does.
@@ -31,9 +31,10 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
+        let flight = Duration::from_mins(1);
         Self {
-            send_within: Duration::from_secs(10),
-            flight: Duration::from_mins(1),
+            send_within: flight / 6,
+            flight,
             settle: Duration::from_mins(1),
             min_wipe: Duration::from_secs(30),
             reboot_after: 3,
@@ -58,8 +59,24 @@ pub struct TooTight {
 }
 
 impl Rules {
+    /// The default rules with another time of flight, and with the time to send a call that goes with it.
+    pub fn with_flight(flight: Duration) -> Self {
+        Self {
+            send_within: flight / 6,
+            flight,
+            ..Self::default()
+        }
+    }
+
+    /// The time-out for one exchange that goes with these rules.
+    pub fn call_timeout(&self) -> Duration {
+        self.flight / 3
+    }
+
     /// Differences between the clocks of two replicas that are reckoned with.
-    pub const SKEW: Duration = Duration::from_secs(5);
+    fn skew(&self) -> Duration {
+        self.flight / 12
+    }
 
     /// How many machines may be worked on at once at this rate of calls. Each may wait for a call, and one that stands in the queue for
     /// longer than [`Rules::send_within`] is not made any more: with too many of them none ever would be.
@@ -71,7 +88,7 @@ impl Rules {
 
     /// Checks the times against the client's time-out for one exchange.
     pub fn check(&self, call_timeout: Duration) -> Result<(), TooTight> {
-        if self.send_within + call_timeout + Self::SKEW <= self.flight {
+        if self.send_within + call_timeout + self.skew() <= self.flight {
             return Ok(());
         }
         Err(TooTight {
@@ -89,6 +106,14 @@ mod tests {
     #[test]
     fn the_default_times_fit_the_default_client() {
         Rules::default().check(Duration::from_secs(20)).unwrap();
+    }
+
+    #[test]
+    fn the_times_of_a_call_fit_each_other_however_long_a_flight_is() {
+        for flight in [6, 12, 60, 600].map(Duration::from_secs) {
+            let rules = Rules::with_flight(flight);
+            rules.check(rules.call_timeout()).unwrap();
+        }
     }
 
     /// With 10 calls a second and more than 100 workers, each call stood in the queue for more than the 10 seconds after which it is

@@ -145,7 +145,7 @@ static ALL: &[Scenario] = &[
 /// What keeps a story short: an answer that was lost can arrive for no longer than the client's own times allow, and orphans are looked
 /// for all the time.
 const FLEET_ARGS: [&str; 5] = [
-    "--call-flight-time=35s",
+    "--call-flight-time=12s",
     // No cluster of a story has DNS; nor does anything in it ask.
     "--linux-cluster-dns=10.96.0.10",
     "--linux-refusal-retry=2s",
