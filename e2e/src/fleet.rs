@@ -14,7 +14,7 @@ pub mod chart;
 pub mod over_ssh;
 mod yard;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -26,14 +26,15 @@ use russet_sim_scaleway::{
     BoxFactory, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, NoBoxes, Options as SimOptions,
     Settings, Sim,
 };
+use russet_testkit::cluster::{Extras, TestCluster};
+use russet_testkit::crds;
+use russet_testkit::identity::rule;
+use russet_testkit::program::provider_program;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OnceCell;
 
-use crate::cluster::{Extras, TestCluster};
-use crate::crds;
-use crate::identity::rule;
 use over_ssh::Doors;
 pub use yard::Yard;
 
@@ -50,24 +51,6 @@ pub const FACTOR: f64 = 600.0;
 /// The pace of the emulated account.
 pub fn clock() -> Result<Factor> {
     Ok(Factor::try_from(FACTOR)?)
-}
-
-/// The program of the provider: beside the one that runs, or one folder up, where tests have theirs.
-pub fn provider_program() -> Result<PathBuf> {
-    program(PROVIDER, "russet-capi-provider")
-}
-
-/// One of our programs: beside the one that runs, or one folder up, where tests have theirs.
-pub fn program(name: &str, package: &str) -> Result<PathBuf> {
-    let ours = std::env::current_exe().context("failed to find the running program")?;
-    ours.ancestors()
-        .skip(1)
-        .take(2)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-        .with_context(|| {
-            format!("there is no {name} beside this program; make it with `cargo build --package {package}`")
-        })
 }
 
 /// How a fleet runs.

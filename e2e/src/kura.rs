@@ -9,7 +9,7 @@ use russet_cluster::process::{Restart, Snapshot, Spec, State, Supervisor};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// The program.
 #[derive(Debug, Clone)]

@@ -10,21 +10,10 @@
 //! Nothing outlives the test process: the children are bound to it by the kernel (see `russet_cluster::process`), so a panic, Ctrl-C
 //! or `kill -9` of a test leaves nothing running. Folders of dead runs are removed by the next one.
 
-pub mod audit;
 pub mod beside;
-pub mod chart;
-pub mod cluster;
 pub mod conformance;
-pub mod crds;
 pub mod fleet;
-pub mod identity;
 pub mod kura;
 pub mod linux;
 pub mod mac_host;
-pub mod overlay;
-pub mod sandbox;
 pub mod scenarios;
-pub mod wait;
-
-pub use cluster::{Extras, TestCluster};
-pub use sandbox::Sandbox;

@@ -26,9 +26,11 @@ use russet_sim_linux::{Fleet as Servers, Options};
 use russet_sim_scaleway::Settings;
 use serde_json::{Value, json};
 
-use crate::chart::{Helm, Release};
-use crate::cluster::{Extras, TestCluster, tools};
-use crate::fleet::{Fleet, Manner, Yard, program};
+use russet_testkit::chart::{Helm, Release};
+use russet_testkit::cluster::{Extras, TestCluster, tools};
+use russet_testkit::program::program;
+
+use crate::fleet::{Fleet, Manner, Yard};
 
 /// The release of the provider's chart.
 const RELEASE: &str = "macs";

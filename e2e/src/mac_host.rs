@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::TestCluster;
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// Who a Node's agent is for the API server.
 pub fn node_user(node: &str) -> String {

@@ -8,7 +8,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use russet_cluster::kubeconfig;
 
 use super::Fleet;
-use crate::cluster::tools;
+use russet_testkit::cluster::tools;
 
 /// Namespace of the release, where the provider keeps its Secrets and Leases.
 pub const RELEASE_NAMESPACE: &str = "russet";

@@ -8,8 +8,10 @@ use russet_sim_scaleway::{AddressPlan, NoBoxes, Settings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use super::{Fleet, Manner, program};
-use crate::cluster::{Extras, TestCluster, tools};
+use russet_testkit::program::program;
+
+use super::{Fleet, Manner};
+use russet_testkit::cluster::{Extras, TestCluster, tools};
 
 /// No Mac has this address. Whoever holds a port here has it on the addresses of all Macs.
 const RESERVATION: &str = "127.78.255.254:0";

@@ -14,8 +14,8 @@ use russet_sim_scaleway::{Id, Minis};
 use serde_json::{Value, json};
 
 use super::{CORE, Fleet, INFRA, KUBELET, is_true};
-use crate::overlay::merge;
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::overlay::merge;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// Our kinds of machines.
 const KINDS: [&str; 3] = [

@@ -14,8 +14,8 @@ use russet_telemetry::Metrics;
 use serde_json::json;
 
 use super::{Play, Scenario, Stage};
-use crate::TestCluster;
-use crate::crds;
+use russet_testkit::TestCluster;
+use russet_testkit::crds;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "crd-pruning",
@@ -103,13 +103,13 @@ fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
 
         stage.step("the CRD chart is upgraded");
         crds::install(&client, &[current]).await?;
-        let healed = crate::wait::until("the field to be stored", crate::wait::PATIENCE, || async {
+        let healed = russet_testkit::wait::until("the field to be stored", russet_testkit::wait::PATIENCE, || async {
             let live = api.get("acme-fr-par").await?;
             let applied = restarted.apply(&desired, Some(&live)).await?;
             Ok(if applied.pruned.is_empty() {
-                crate::wait::Look::Done(applied)
+                russet_testkit::wait::Look::Done(applied)
             } else {
-                crate::wait::Look::not_yet(applied.pruned)
+                russet_testkit::wait::Look::not_yet(applied.pruned)
             })
         })
         .await?;

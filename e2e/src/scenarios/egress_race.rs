@@ -17,7 +17,7 @@ use russet_controller::{Applier, Leadership};
 use russet_telemetry::Metrics;
 
 use super::{Play, Scenario, Stage};
-use crate::TestCluster;
+use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "egress-service-race",

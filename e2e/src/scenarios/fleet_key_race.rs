@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::raw::{self, DEFAULT, Raw};
 use super::{Play, Scenario, Stage};
-use crate::TestCluster;
+use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "fleet-key-race",

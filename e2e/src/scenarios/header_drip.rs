@@ -15,7 +15,7 @@ use super::{Play, Scenario, Stage};
 use crate::conformance::http::wire::Wire;
 use crate::conformance::http::{Caller, Server};
 use crate::kura::{Node, Options, Program};
-use crate::wait::{PATIENCE, until_true};
+use russet_testkit::wait::{PATIENCE, until_true};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "header-drip",

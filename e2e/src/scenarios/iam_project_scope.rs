@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::raw::{self, Key, Raw};
 use super::{Play, Scenario, Stage};
-use crate::TestCluster;
+use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "iam-project-scope",

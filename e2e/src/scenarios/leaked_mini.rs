@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Play, Scenario, Stage};
 use crate::fleet::{Fleet, Yard};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "leaked-mini",

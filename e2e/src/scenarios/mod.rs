@@ -22,14 +22,12 @@ mod rollback_trap;
 mod scope_confusion;
 mod token_in_events;
 
-pub use rollback_trap::apply as restore;
-
 use anyhow::{Result, ensure};
 use futures::future::{BoxFuture, LocalBoxFuture};
 
-use crate::cluster::{Extras, TestCluster};
 use crate::fleet::Fleet;
 use crate::kura::Program;
+use russet_testkit::cluster::{Extras, TestCluster};
 
 /// Where a story is told: the terminal, or nowhere in tests.
 pub trait Narrator: Send {

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Play, Scenario, Stage};
-use crate::TestCluster;
-use crate::identity::{Granted, rule};
-use crate::wait::PATIENCE;
+use russet_testkit::TestCluster;
+use russet_testkit::identity::{Granted, rule};
+use russet_testkit::wait::PATIENCE;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "namespaced-informer",

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Play, Scenario, Stage};
 use crate::fleet::{CORE, Fleet, INFRA, Yard, condition};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "no-workload-kubeconfig",

@@ -8,9 +8,9 @@ use kube::api::{Api, ListParams};
 use russet_cluster::kubeconfig;
 
 use super::{Narrator, Play, Scenario, Stage};
-use crate::cluster::TestCluster;
 use crate::fleet::{Fleet, chart};
-use crate::identity::rule;
+use russet_testkit::cluster::TestCluster;
+use russet_testkit::identity::rule;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "nodes-in-a-role",

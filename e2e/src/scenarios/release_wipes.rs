@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::raw::Raw;
 use super::{Play, Scenario, Stage};
 use crate::fleet::{self, Fleet};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "release-wipes-a-live-host",

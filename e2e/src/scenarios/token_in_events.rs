@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{Play, Scenario, Stage};
 use crate::fleet::{CORE, Fleet, INFRA, Yard};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "token-in-events",

@@ -6,12 +6,12 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use russet_cluster::node::join;
-use russet_e2e::TestCluster;
 use russet_e2e::beside::{IMAGE, OTHER_IMAGE};
-use russet_e2e::fleet::program;
 use russet_e2e::mac_host::{Agent, MacHost};
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_tart::Image;
+use russet_testkit::TestCluster;
+use russet_testkit::program::program;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(crate) struct Mac {
     host: MacHost,

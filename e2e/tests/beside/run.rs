@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use russet_cluster::node::LinuxNode;
 use russet_e2e::beside::{Case, LATE_IMAGE, Moment, Step, View};
-use russet_e2e::wait::{self, PATIENCE};
 use russet_sim_tart::Image;
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::{Value, json};
 
 use crate::mac::Mac;

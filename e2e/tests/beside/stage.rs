@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use russet_e2e::beside::{Case, IMAGE, JUSTIFIED, OTHER_IMAGE, aspects, compare, is_fresh, same_again};
-use russet_e2e::cluster::tools;
-use russet_e2e::fleet::program;
-use russet_e2e::wait::{self, PATIENCE};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::cluster::tools;
+use russet_testkit::program::program;
+use russet_testkit::wait::{self, PATIENCE};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::json;
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 

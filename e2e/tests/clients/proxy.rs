@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use russet_clients::Tool;
-use russet_e2e::wait::{self, Look};
+use russet_testkit::wait::{self, Look};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;

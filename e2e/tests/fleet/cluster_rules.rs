@@ -2,7 +2,7 @@
 
 use kube::api::{Patch, PatchParams};
 use russet_e2e::fleet::{CORE, Fleet, INFRA, Yard, condition, is_true};
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 async fn yard(name: &str) -> Yard<'static> {
@@ -154,7 +154,7 @@ async fn rule_c8_a_paused_cluster_says_so_and_goes_on_when_it_is_not_paused_any_
 
 #[test]
 fn rule_c9_the_flags_of_clusterctl_are_known() {
-    let program = russet_e2e::fleet::provider_program().unwrap();
+    let program = russet_testkit::program::provider_program().unwrap();
     let help = std::process::Command::new(program).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for flag in ["--namespace", "--watch-filter"] {

@@ -4,7 +4,7 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_e2e::fleet::{CORE, Fleet, INFRA, Yard, condition, is_true};
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 async fn yard(name: &str, minis: u32) -> Yard<'static> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use russet_e2e::{Sandbox, TestCluster, crds};
+use russet_testkit::{Sandbox, TestCluster, crds};
 
 fn yaml_files(folder: &str) -> Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);

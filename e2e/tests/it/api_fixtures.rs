@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use russet_e2e::{Extras, TestCluster, crds, scenarios};
+use russet_testkit::{Extras, TestCluster, crds};
 
 /// Fixtures are applied under the CRDs that the API crate has now. The older schemas themselves are checked by `xtask check-crds`.
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn every_fixture_applies_unpruned_and_every_kind_has_one() -> Result<()> {
     crds::install(&client, &russet_api::all_crds()).await?;
     let mut kinds = Vec::new();
     for (name, yaml) in crds::FIXTURES {
-        let stored = scenarios::restore(&client, yaml)
+        let stored = crds::restore(&client, yaml)
             .await
             .with_context(|| format!("fixture {name}"))?;
         kinds.extend(stored.types.map(|types| types.kind));

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, TestCluster, crds};
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, TestCluster, crds};
 use serde_json::{Value, json};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";

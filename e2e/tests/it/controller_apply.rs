@@ -11,9 +11,9 @@ use russet_controller::conditions::{self, ConditionStatus};
 use russet_controller::finalizer::Event;
 use russet_controller::metrics::ControllerMetrics;
 use russet_controller::{Applier, Children, Class, Classify, Desired, Leadership, Owner};
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{TestCluster, crds};
 use russet_telemetry::Metrics;
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{TestCluster, crds};
 use serde_json::{Value, json};
 
 /// A writer that remembers nothing, as after a restart.

@@ -6,9 +6,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use russet_api::RunnerPool;
-use russet_e2e::identity::rule;
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, TestCluster, crds};
+use russet_testkit::identity::rule;
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, TestCluster, crds};
 use serde_json::json;
 
 use crate::sample;

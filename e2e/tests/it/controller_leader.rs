@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
-use russet_e2e::TestCluster;
-use russet_e2e::audit::Entry;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::audit::Entry;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::Signal;
 
 use crate::sample;

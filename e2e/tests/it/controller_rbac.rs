@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
 use crate::sample;

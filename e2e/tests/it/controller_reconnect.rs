@@ -14,8 +14,8 @@ use russet_controller::health::Health;
 use russet_controller::metrics::ControllerMetrics;
 use russet_controller::runner::Environment;
 use russet_controller::{Outcome, Runner, Scope};
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_telemetry::Metrics;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ async fn create(client: &Client, name: &str) -> Result<()> {
 #[tokio::test]
 async fn a_restarted_api_server_is_found_again_and_readiness_follows() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let tools = russet_e2e::cluster::tools(&["etcd", APISERVER]).await?;
+    let tools = russet_testkit::cluster::tools(&["etcd", APISERVER]).await?;
     let supervisor = Supervisor::new(dir.path());
     let mut options = control_plane::Options::new(dir.path().join("cluster"));
     options.restart = Restart::Backoff {

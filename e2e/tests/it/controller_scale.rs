@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::Api;
-use russet_e2e::{Extras, TestCluster, cluster, crds};
+use russet_testkit::{Extras, TestCluster, cluster, crds};
 
 struct Helm {
     program: PathBuf,

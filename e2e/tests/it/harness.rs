@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use russet_e2e::TestCluster;
-use russet_e2e::identity::rule;
+use russet_testkit::TestCluster;
+use russet_testkit::identity::rule;
 
 /// A test that runs a controller under a restricted identity proves something only if the identity really is restricted.
 #[tokio::test]
@@ -35,12 +35,12 @@ async fn an_identity_may_do_what_it_was_granted_and_nothing_else_and_the_audit_l
         "{elsewhere:?}"
     );
 
-    let denials = russet_e2e::wait::until("the denial to be logged", russet_e2e::wait::PATIENCE, || async {
+    let denials = russet_testkit::wait::until("the denial to be logged", russet_testkit::wait::PATIENCE, || async {
         let denials = cluster.audit()?.denials(&granted.username)?;
         Ok(if denials.is_empty() {
-            russet_e2e::wait::Look::NotYet("no denial".to_owned())
+            russet_testkit::wait::Look::NotYet("no denial".to_owned())
         } else {
-            russet_e2e::wait::Look::Done(denials)
+            russet_testkit::wait::Look::Done(denials)
         })
     })
     .await?;

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PostParams};
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::json;
 
 /// The harness gives tests a node that is an ordinary member of the cluster: scheduled to by the real scheduler, run by a real kubelet.

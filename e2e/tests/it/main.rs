@@ -46,7 +46,7 @@ fn kura_program() -> russet_e2e::kura::Program {
 
 /// The provider that was built last; built now if it never was.
 fn capi_provider_program() {
-    if russet_e2e::fleet::provider_program().is_err() {
+    if russet_testkit::program::provider_program().is_err() {
         let built = std::process::Command::new(env!("CARGO"))
             .args(["build", "--package", "russet-capi-provider"])
             .status()
@@ -63,7 +63,7 @@ fn mac_programs() {
         ("sim-tart", "russet-sim-tart"),
         ("tart-kubelet", "russet-tart-kubelet"),
     ] {
-        if russet_e2e::fleet::program(program, package).is_err() {
+        if russet_testkit::program::program(program, package).is_err() {
             let built = std::process::Command::new(env!("CARGO"))
                 .args(["build", "--package", package])
                 .status()

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Api, ObjectMeta, PostParams};
 use russet_cluster::process::Probe;
-use russet_e2e::audit::Entry;
-use russet_e2e::identity::{Granted, rule};
-use russet_e2e::sandbox::Program;
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Sandbox, TestCluster};
+use russet_testkit::audit::Entry;
+use russet_testkit::identity::{Granted, rule};
+use russet_testkit::sandbox::Program;
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Sandbox, TestCluster};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Everything `sample-controller --kind config-map --namespace` needs, and not one verb more.

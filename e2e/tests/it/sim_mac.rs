@@ -9,10 +9,10 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt};
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_mac::{Fleet, Options, Phase, State};
 use russet_sim_scaleway::{Factor, Host, Minis, Sim};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use russet_e2e::fleet::Yard;
 use russet_e2e::linux::{self, Site};
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::LinuxBox;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use crate::{left, roaming};

@@ -14,7 +14,10 @@ mod roaming;
 /// Our programs that were built last; built now if they never were.
 fn programs() {
     let missing = [
-        (russet_e2e::fleet::provider_program().is_err(), "russet-capi-provider"),
+        (
+            russet_testkit::program::provider_program().is_err(),
+            "russet-capi-provider",
+        ),
         (russet_e2e::linux::server_program().is_err(), "russet-sim-linux"),
     ];
     for (_, package) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {

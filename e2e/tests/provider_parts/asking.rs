@@ -14,9 +14,9 @@ use kube::{Client, ResourceExt as _};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use russet_capi_provider::identity::{Identities, IdentityArgs, JoinCredentials, ServingNames, Settings, approver};
 use russet_capi_provider::machine_ref::MachineRef;
-use russet_e2e::identity::Granted;
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Sandbox, TestCluster};
+use russet_testkit::identity::Granted;
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Sandbox, TestCluster};
 use serde_json::{Value, json};
 
 use crate::support::{self, Running, client_of};

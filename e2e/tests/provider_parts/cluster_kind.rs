@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use russet_api::conditions;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 

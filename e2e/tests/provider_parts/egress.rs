@@ -6,9 +6,9 @@ use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use russet_capi_provider::egress::{Egress, EgressArgs, Error, Invalid};
 use russet_capi_provider::machine_ref::MachineRef;
-use russet_e2e::Sandbox;
-use russet_e2e::identity::rule;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::Sandbox;
+use russet_testkit::identity::rule;
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
 use crate::support::{self, applier, client_of, merge};

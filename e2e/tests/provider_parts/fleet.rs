@@ -11,9 +11,9 @@ use kube::discovery::ApiResource;
 use russet_api::ScalewayAppleSiliconCluster;
 use russet_api::conditions::{self, Condition};
 use russet_capi_provider::cluster::{self, Settings};
-use russet_e2e::Sandbox;
-use russet_e2e::identity::Granted;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::Sandbox;
+use russet_testkit::identity::Granted;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use crate::support::{self, POLL, Running};

@@ -10,7 +10,6 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 use russet_capi_provider::fleet_key::{Error, FleetKeys};
 use russet_controller::{Class, Classify as _};
-use russet_e2e::Sandbox;
 use russet_scaleway::config::Proxy;
 use russet_scaleway::iam::SshKey;
 use russet_scaleway::{Client, Config, Context as Shared, Kind};
@@ -18,6 +17,7 @@ use russet_sim_scaleway::{
     Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Deed, Fault, Options, Permission, PermissionSet, Sim,
 };
 use russet_telemetry::Secret;
+use russet_testkit::Sandbox;
 use serde_json::json;
 
 use crate::support::{self, client_of, merge};

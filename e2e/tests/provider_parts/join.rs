@@ -18,8 +18,8 @@ use rcgen::SanType;
 use russet_capi_provider::identity::{Identities, IdentityArgs, Settings};
 use russet_capi_provider::machine_ref::MachineRef;
 use russet_controller::Classify as _;
-use russet_e2e::identity::rule;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::identity::rule;
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
 use crate::asking::{

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use crate::fleet::{settings, world};
@@ -149,13 +149,13 @@ async fn a_supplied_secret_that_core_could_not_use_is_refused_with_what_it_lacks
         json!({"stringData": {"value": "canary: ["}}),
     )
     .await?;
-    let message = russet_e2e::wait::until("the new text to be judged", russet_e2e::wait::PATIENCE, || async {
+    let message = russet_testkit::wait::until("the new text to be judged", russet_testkit::wait::PATIENCE, || async {
         let condition = world.condition("Ready", "False", "KubeconfigIncomplete").await?;
         let message = condition.message.unwrap_or_default();
         Ok(if message.contains("can be read") {
-            russet_e2e::wait::Look::Done(message)
+            russet_testkit::wait::Look::Done(message)
         } else {
-            russet_e2e::wait::Look::NotYet(message)
+            russet_testkit::wait::Look::NotYet(message)
         })
     })
     .await?;

@@ -10,10 +10,10 @@ use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use russet_api::apple_silicon_machine::GhActionsRunner;
 use russet_capi_provider::runner_token::{RunnerTokenArgs, RunnerTokens};
-use russet_e2e::{Sandbox, TestCluster};
 use russet_github::config::Proxy;
 use russet_github::resolver::{Error, Resolver};
 use russet_sim_github::{AppKey, Deed, Options, Sim};
+use russet_testkit::{Sandbox, TestCluster};
 
 const NAME: &str = "builders-github-app";
 

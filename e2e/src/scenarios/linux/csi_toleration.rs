@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::chart::{Helm, Release};
 use crate::scenarios::{Play, Scenario, Stage};
+use russet_testkit::chart::{Helm, Release};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "csi-toleration",

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::paper_node;
-use crate::TestCluster;
 use crate::scenarios::pods::mac::{IMAGE, Mac};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "hostname-address",

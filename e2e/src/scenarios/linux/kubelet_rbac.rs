@@ -17,11 +17,11 @@ use russet_telemetry::Secret;
 use serde_json::json;
 
 use super::{gone, instances, is_linked, refused, until};
-use crate::TestCluster;
 use crate::fleet::{Fleet, Yard};
-use crate::identity::rule;
 use crate::scenarios::{Narrator, Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::identity::rule;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "kubelet-rbac",

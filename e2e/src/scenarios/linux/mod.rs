@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::raw::Raw;
 use crate::fleet::{Fleet, INFRA, Yard};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// What these stories order.
 const TYPE: &str = "PRO2-S";

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{Hand, INSTANCES, IPAM, NETWORK, ZONE, at, gone, instances, is_linked, paper_node, servers_of, until};
 use crate::fleet::Fleet;
 use crate::scenarios::{Narrator, Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "pn-ipv4-missing",

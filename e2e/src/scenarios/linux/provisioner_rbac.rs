@@ -14,12 +14,12 @@ use russet_cluster::kubeconfig;
 use serde_json::json;
 
 use super::paper_node;
-use crate::chart::{Helm, Release};
 use crate::fleet::{Fleet, Yard};
-use crate::identity::rule;
 use crate::linux::{PROVISIONER, STORAGE, start_provisioner};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::chart::{Helm, Release};
+use russet_testkit::identity::rule;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "provisioner-rbac",

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::program::stays;
 use super::{Bench, HASTE, JOB, LABEL, PLIST, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "btm-cap",

@@ -15,7 +15,7 @@ use russet_sim_mac::macos::Faults;
 use super::program::stays;
 use super::{Bench, JOB, Mini, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "crash-loop-pid",

@@ -20,7 +20,7 @@ use super::program::stays;
 use super::under_provider::{Image, TAILSCALE, hash, look_again, mini_of, set_up};
 use crate::fleet::{Fleet, Yard};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "drift-path-forgets-a-step",

@@ -13,7 +13,7 @@ use super::program::stays;
 use super::runner::{self, VERSION};
 use super::{Bench, Mini};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "legacy-launchctl",

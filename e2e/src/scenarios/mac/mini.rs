@@ -12,7 +12,7 @@ use russet_telemetry::Secret;
 use ssh_key::{Algorithm, LineEnding, PrivateKey};
 
 use super::{JOB, LABEL};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// One command of a story.
 const COMMAND: Duration = PATIENCE.saturating_mul(2);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::fleet::program;
+use russet_testkit::program::program;
 
 /// A program that waits until it is ended, whatever its arguments are. It is a real one, since the kernel of a Mac asks nobody for the
 /// signature of a script; and a small one, since a story sends it a hundred times. The version makes one differ from another.

@@ -20,7 +20,7 @@ use super::program::agent;
 use super::under_provider::{Image, look_again, mini_of, set_up};
 use crate::fleet::{Yard, condition};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "provider-id",

@@ -15,7 +15,7 @@ use super::bench::plain;
 use super::program::agent;
 use super::{Bench, JOB, Mini, PROGRAM};
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "tailscale-down-no-fallback",

@@ -5,9 +5,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{IMAGE, Mac, WAITS, phase, split, terminated};
-use crate::TestCluster;
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "lost-exit-code",

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::TestCluster;
-use crate::fleet::program;
 use crate::mac_host::{Agent, MacHost, node_user};
-use crate::wait::{self, Look};
+use russet_testkit::TestCluster;
+use russet_testkit::program::program;
+use russet_testkit::wait::{self, Look};
 
 /// Guests are processes of a machine that does many other things.
 pub(in crate::scenarios) const PATIENCE: Duration = Duration::from_secs(150);
@@ -204,7 +204,7 @@ impl<'c> Mac<'c> {
 
     /// A real kubectl, once it succeeds; the last failure else.
     pub(in crate::scenarios) async fn kubectl(&self, words: &[&str]) -> Result<String> {
-        let tools = crate::cluster::tools(&["kubectl"]).await?;
+        let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
         let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
         let admin = self.cluster.control_plane().admin_kubeconfig().display().to_string();
         wait::until(&format!("kubectl {}", words.join(" ")), PATIENCE, || async {

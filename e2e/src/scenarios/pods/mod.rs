@@ -11,7 +11,7 @@ pub(super) mod worker_blocked;
 use mac::{IMAGE, Mac, container, phase, terminated};
 
 use super::Stage;
-use crate::TestCluster;
+use russet_testkit::TestCluster;
 
 /// Waits to be let go, and ends as it is told.
 const WAITS: &str = "until [ -e /opt/work/go ]; do sleep 0.1; done; exit ";

@@ -9,9 +9,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{IMAGE, Mac, WAITS, split};
-use crate::TestCluster;
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "node-never-comes-back",

@@ -12,9 +12,9 @@ use russet_sim_tart::Control;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{IMAGE, Mac, WAITS, container, split};
-use crate::TestCluster;
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "third-vm",

@@ -10,9 +10,9 @@ use russet_sim_tart::{Image, PullFault};
 use tokio::process::Command;
 
 use super::{IMAGE, Mac, WAITS, container, phase, split, terminated};
-use crate::TestCluster;
 use crate::scenarios::{Play, Scenario, Stage};
-use crate::wait::{self, Look, PATIENCE};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "worker-blocked-by-pull",

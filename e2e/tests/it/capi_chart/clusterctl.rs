@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::discovery::{Discovery, Scope};
 use kube::{Client, ResourceExt};
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::Value;
 
 use super::{make_namespaces, objects, of_kind, text};

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::{Value, json};
 
 use super::{CORE, FULL, Helm, INFRA, chart, make_namespaces, objects, text};

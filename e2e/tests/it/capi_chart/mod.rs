@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use russet_capi_provider::config::{self, Cli};
-use russet_e2e::cluster;
+use russet_testkit::cluster;
 use serde_json::Value;
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";

@@ -10,8 +10,8 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{Discovery, Scope};
 use kube::{Client, ResourceExt};
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::{Value, json};
 
 use super::{CORE, FULL, Helm, INFRA, make_namespaces, objects, text};

@@ -124,7 +124,7 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
     .await?;
     let config = host.node().read("var/lib/kubelet/config.yaml");
     assert!(config.contains("other.local"), "{config}");
-    russet_e2e::wait::until_true("the Node to say so", russet_e2e::wait::PATIENCE, || async {
+    russet_testkit::wait::until_true("the Node to say so", russet_testkit::wait::PATIENCE, || async {
         let node = fleet.nodes().get(&name).await?;
         let now = node.annotations().get("tuist.dev/kubelet-config-hash").cloned();
         Ok(now.is_some() && now != before)

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::conformance::http::Server;
 use crate::conformance::{Check, check};
-use crate::wait::{Look, until};
+use russet_testkit::wait::{Look, until};
 
 pub(super) const CHECKS: &[Check<Server>] = &[
     check!(

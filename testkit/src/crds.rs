@@ -1,17 +1,18 @@
 //! Installs CRDs for a test, and makes the older or stricter ones that incidents were made of.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
+use serde_json::{Value, json};
 
 use crate::wait::{self, Look, PATIENCE};
 
 include!(concat!(env!("OUT_DIR"), "/fixtures.rs"));
 
-const MANAGER: &str = "russet-e2e";
+const MANAGER: &str = "russet-tests";
 
 /// Applies CRDs and waits until each is Established, so that the next request cannot race the apiserver.
 pub async fn install(client: &kube::Client, crds: &[CustomResourceDefinition]) -> Result<()> {
@@ -121,4 +122,52 @@ pub fn parse(yaml: &str) -> Result<(DynamicObject, ApiResource)> {
     let gvk = GroupVersionKind::try_from(types).context("apiVersion does not parse")?;
     let resource = ApiResource::from_gvk(&gvk);
     Ok((object, resource))
+}
+
+/// Creates the object and then writes its status, as a restore does; fails when any field that was sent is not stored as it was.
+pub async fn restore(client: &kube::Client, yaml: &str) -> Result<DynamicObject> {
+    let (object, resource) = parse(yaml)?;
+    let sent = serde_json::to_value(&object)?;
+    let mut fresh = object;
+    let name = fresh.name_any();
+    let namespace = fresh.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let strict = PatchParams {
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::default()
+    };
+    let mut stored = match create_strictly(client, &fresh, &resource).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => api.patch(&name, &strict, &Patch::Merge(&sent)).await?,
+        other => other?,
+    };
+    if let Some(status) = sent.get("status") {
+        let status = Patch::Merge(json!({"status": status}));
+        stored = api.patch_status(&name, &strict, &status).await?;
+    }
+    let mut differing = Vec::new();
+    for part in ["spec", "status"] {
+        if let Some(sent) = sent.get(part) {
+            differences(part, sent, stored.data.get(part), &mut differing);
+        }
+    }
+    ensure!(differing.is_empty(), "fields were dropped or changed: {differing:?}");
+    Ok(stored)
+}
+
+/// The paths at which a custom resource is not stored as it was sent. What the apiserver adds is none.
+fn differences(path: &str, sent: &Value, stored: Option<&Value>, found: &mut Vec<String>) {
+    match (sent, stored) {
+        (Value::Object(sent), Some(Value::Object(stored))) => {
+            for (key, value) in sent {
+                differences(&format!("{path}.{key}"), value, stored.get(key), found);
+            }
+        }
+        (Value::Array(sent), Some(Value::Array(stored))) if sent.len() == stored.len() => {
+            for (index, (sent, stored)) in sent.iter().zip(stored).enumerate() {
+                differences(&format!("{path}[{index}]"), sent, Some(stored), found);
+            }
+        }
+        (sent, stored) if stored == Some(sent) => {}
+        _ => found.push(path.to_owned()),
+    }
 }

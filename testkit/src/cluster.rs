@@ -234,14 +234,14 @@ pub async fn tools(names: &[&str]) -> Result<Tools> {
         .context("failed to obtain the real parts this test runs on")
 }
 
-/// `<temp>/russet-e2e/<pid>-<n>`, removed on drop; folders of processes that are gone are removed when the next one is made.
+/// `<temp>/russet-tests/<pid>-<n>`, removed on drop; folders of processes that are gone are removed when the next one is made.
 #[derive(Debug)]
 struct RunDir(PathBuf);
 
 impl RunDir {
     async fn create() -> Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let base = std::env::temp_dir().join("russet-e2e");
+        let base = std::env::temp_dir().join("russet-tests");
         std::fs::create_dir_all(&base)?;
         for entry in std::fs::read_dir(&base)?.flatten() {
             let name = entry.file_name();
