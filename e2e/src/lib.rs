@@ -12,8 +12,4 @@
 
 pub mod beside;
 pub mod conformance;
-pub mod fleet;
-pub mod kura;
-pub mod linux;
-pub mod mac_host;
 pub mod scenarios;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use russet_testkit::overlay::merge;
 use serde_json::{Value, json};
 
 use super::View;
-use russet_testkit::overlay::merge;
 
 /// A small system that is in the registry of Macs and in the store of the Linux node.
 pub const IMAGE: &str = "localhost/busybox:1";

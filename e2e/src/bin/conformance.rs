@@ -14,7 +14,7 @@ use russet_e2e::conformance::http::tokens::Forge;
 use russet_e2e::conformance::http::{self, Credentials, Dialect, Server, Transport};
 use russet_e2e::conformance::reapi::{self, Target};
 use russet_e2e::conformance::{Report, document, run, select};
-use russet_e2e::kura::Program;
+use russet_stages::kura::Program;
 use russet_telemetry::Secret;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

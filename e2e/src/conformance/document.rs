@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use russet_stages::kura::Program;
 
 use super::http::{self, Dialect, Server, Transport};
 use super::ours::{Ours, Signed};
 use super::reapi::{self, Target};
 use super::{Report, compare, run, select};
-use crate::kura::Program;
 
 const HEAD: &str = "# Conformance
 

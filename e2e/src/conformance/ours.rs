@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use russet_stages::kura::{Node, Options, Program};
 use russet_telemetry::Secret;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -11,7 +12,6 @@ use rustls::pki_types::pem::PemObject as _;
 use super::http::tokens::{Es256, Forge, grants, reading};
 use super::http::{Credentials, Server, Transport};
 use super::reapi::Target;
-use crate::kura::{Node, Options, Program};
 
 const TENANT: &str = "acme";
 const MINE: &str = "conformance";

@@ -11,11 +11,11 @@ use russet_controller::conditions::{self, ConditionStatus, reasons};
 use russet_controller::metrics::ControllerMetrics;
 use russet_controller::{Applier, Desired, Leadership};
 use russet_telemetry::Metrics;
+use russet_testkit::TestCluster;
+use russet_testkit::crds;
 use serde_json::json;
 
 use super::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::crds;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "crd-pruning",

@@ -15,9 +15,9 @@ use russet_capi_provider::machine_ref::MachineRef;
 use russet_controller::metrics::ControllerMetrics;
 use russet_controller::{Applier, Leadership};
 use russet_telemetry::Metrics;
+use russet_testkit::TestCluster;
 
 use super::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "egress-service-race",

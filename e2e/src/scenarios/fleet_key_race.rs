@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use russet_capi_provider::fleet_key::FleetKeys;
 use russet_sim_scaleway::{DEFAULT_PROJECT, Minis, Options, Sim};
+use russet_testkit::TestCluster;
 use serde_json::{Value, json};
 
 use super::raw::{self, DEFAULT, Raw};
 use super::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "fleet-key-race",

@@ -5,11 +5,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_capi_provider::fleet_key::FleetKeys;
 use russet_sim_scaleway::{DEFAULT_PROJECT, Deed, Options, PermissionSet, Sim};
+use russet_testkit::TestCluster;
 use serde_json::{Value, json};
 
 use super::raw::{self, Key, Raw};
 use super::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "iam-project-scope",

@@ -8,11 +8,11 @@ use futures::future::BoxFuture;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use russet_sim_scaleway::{Act, Fault};
+use russet_stages::macs::{Fleet, Yard};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::{Play, Scenario, Stage};
-use crate::fleet::{Fleet, Yard};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "leaked-mini",

@@ -24,9 +24,8 @@ mod token_in_events;
 
 use anyhow::{Result, ensure};
 use futures::future::{BoxFuture, LocalBoxFuture};
-
-use crate::fleet::Fleet;
-use crate::kura::Program;
+use russet_stages::kura::Program;
+use russet_stages::macs::Fleet;
 use russet_testkit::cluster::{Extras, TestCluster};
 
 /// Where a story is told: the terminal, or nowhere in tests.

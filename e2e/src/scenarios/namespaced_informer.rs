@@ -15,14 +15,14 @@ use russet_controller::metrics::ControllerMetrics;
 use russet_controller::runner::Environment;
 use russet_controller::{Outcome, Runner, Scope};
 use russet_telemetry::Metrics;
+use russet_testkit::TestCluster;
+use russet_testkit::identity::{Granted, rule};
+use russet_testkit::wait::PATIENCE;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::identity::{Granted, rule};
-use russet_testkit::wait::PATIENCE;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "namespaced-informer",

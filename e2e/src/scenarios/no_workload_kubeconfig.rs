@@ -5,11 +5,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use russet_stages::macs::{CORE, Fleet, INFRA, Yard, condition};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::{Play, Scenario, Stage};
-use crate::fleet::{CORE, Fleet, INFRA, Yard, condition};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "no-workload-kubeconfig",

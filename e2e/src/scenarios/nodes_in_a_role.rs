@@ -6,11 +6,12 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use russet_cluster::kubeconfig;
-
-use super::{Narrator, Play, Scenario, Stage};
-use crate::fleet::{Fleet, chart};
+use russet_stages::macs::{Fleet, chart};
 use russet_testkit::cluster::TestCluster;
 use russet_testkit::identity::rule;
+use serde_json::json;
+
+use super::{Narrator, Play, Scenario, Stage};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "nodes-in-a-role",
@@ -27,8 +28,8 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
 
         narrator.step("install charts/capi-provider with Helm, and run the provider as its ServiceAccount");
         let yard = fleet.yard("rights", 1).await?;
-        let here = format!("provider.fleetNamespaces={{{}}}", yard.namespace);
-        fleet.start_under_chart(&[&here]).await?;
+        let values = json!({"provider": {"fleetNamespaces": [yard.namespace]}});
+        fleet.start_under_chart(values).await?;
 
         narrator.step("adopt a Mac, and give it back");
         yard.running(1).await?;

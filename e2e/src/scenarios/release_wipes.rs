@@ -4,12 +4,12 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_sim_scaleway::{Act, Factor, Fault, Id, Status};
+use russet_stages::macs::{self, Fleet};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::raw::Raw;
 use super::{Play, Scenario, Stage};
-use crate::fleet::{self, Fleet};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "release-wipes-a-live-host",

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-
-use super::{Play, Scenario, Stage};
 use russet_testkit::TestCluster;
 use russet_testkit::crds::{self, FIXTURES};
+
+use super::{Play, Scenario, Stage};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "rollback-trap",

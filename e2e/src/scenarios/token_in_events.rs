@@ -11,12 +11,12 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use russet_sim_scaleway::DEFAULT_SECRET_KEY;
+use russet_stages::macs::{CORE, Fleet, INFRA, Yard};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{Play, Scenario, Stage};
-use crate::fleet::{CORE, Fleet, INFRA, Yard};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "token-in-events",

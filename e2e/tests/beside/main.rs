@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let can_run = runtime.block_on(russet_e2e::linux::can_run());
+    let can_run = runtime.block_on(russet_stages::linux::can_run());
     let trials = russet_e2e::beside::all().into_iter().map(|case| {
         let handle = runtime.handle().clone();
         Trial::test(case.name, move || {

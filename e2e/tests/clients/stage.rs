@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use russet_clients::{Build, Counts, Kit, Settings, Target, Tool, Workshop};
-use russet_e2e::kura::{Node, Options, Program};
 use russet_parts::Bars;
+use russet_stages::kura::{Node, Options, Program};
 use russet_telemetry::Secret;
 use russet_testkit::wait::{self, Look};
 use tempfile::TempDir;

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
-use russet_e2e::fleet::{Fleet, Yard};
 use russet_sim_scaleway::{Act, DEFAULT_ACCESS_KEY, DEFAULT_SECRET_KEY, Deed, Fault, Id, Minis, PermissionSet};
+use russet_stages::macs::{Fleet, Yard};
 use serde_json::{Value, json};
 
 /// Reason and message of the condition that says what a machine waits for.

@@ -1,7 +1,7 @@
 //! The contract of `ScalewayAppleSiliconCluster`, which stands for the infrastructure and for the control plane.
 
 use kube::api::{Patch, PatchParams};
-use russet_e2e::fleet::{CORE, Fleet, INFRA, Yard, condition, is_true};
+use russet_stages::macs::{CORE, Fleet, INFRA, Yard, condition, is_true};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 

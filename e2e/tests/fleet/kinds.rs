@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use russet_e2e::fleet::{CORE, Fleet, INFRA};
+use russet_stages::macs::{CORE, Fleet, INFRA};
 use serde_json::{Value, json};
 
 fn infra() -> Vec<CustomResourceDefinition> {

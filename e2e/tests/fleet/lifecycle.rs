@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use russet_e2e::fleet::{CORE, Fleet, Yard, condition, is_true};
+use russet_stages::macs::{CORE, Fleet, Yard, condition, is_true};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

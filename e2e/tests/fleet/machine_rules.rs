@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
-use russet_e2e::fleet::{CORE, Fleet, INFRA, Yard, condition, is_true};
+use russet_stages::macs::{CORE, Fleet, INFRA, Yard, condition, is_true};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use russet_e2e::conformance::http::Server;
-use russet_e2e::kura::{Node, Options};
+use russet_stages::kura::{Node, Options};
 use russet_testkit::wait::{Look, PATIENCE, until};
 use tokio::task::JoinSet;
 

@@ -33,14 +33,14 @@ mod scenarios;
 mod sim_mac;
 
 /// The node that was built last; built now if it never was.
-fn kura_program() -> russet_e2e::kura::Program {
-    russet_e2e::kura::Program::find().unwrap_or_else(|_| {
+fn kura_program() -> russet_stages::kura::Program {
+    russet_stages::kura::Program::find().unwrap_or_else(|_| {
         let built = std::process::Command::new(env!("CARGO"))
             .args(["build", "--package", "kura"])
             .status()
             .unwrap();
         assert!(built.success(), "failed to build kura");
-        russet_e2e::kura::Program::find().unwrap()
+        russet_stages::kura::Program::find().unwrap()
     })
 }
 

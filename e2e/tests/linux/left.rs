@@ -5,9 +5,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use russet_e2e::fleet::{INFRA, Yard};
-use russet_e2e::linux::{PRIVATE_NETWORK, Site};
 use russet_sim_scaleway::DEFAULT_SECRET_KEY;
+use russet_stages::linux::{PRIVATE_NETWORK, Site};
+use russet_stages::macs::{INFRA, Yard};
 use serde_json::Value;
 
 /// What there is, each with its kind in front: `server …`, `token …`.

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
-use russet_e2e::fleet::Yard;
-use russet_e2e::linux::{self, Site};
 use russet_sim_scaleway::LinuxBox;
+use russet_stages::linux::{self, Site};
+use russet_stages::macs::Yard;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 

@@ -18,7 +18,7 @@ fn programs() {
             russet_testkit::program::provider_program().is_err(),
             "russet-capi-provider",
         ),
-        (russet_e2e::linux::server_program().is_err(), "russet-sim-linux"),
+        (russet_stages::linux::server_program().is_err(), "russet-sim-linux"),
     ];
     for (_, package) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {
         let built = std::process::Command::new(env!("CARGO"))

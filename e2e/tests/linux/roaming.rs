@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use russet_e2e::fleet::Yard;
+use russet_stages::macs::Yard;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 

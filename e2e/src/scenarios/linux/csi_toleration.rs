@@ -5,10 +5,10 @@
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_testkit::chart::{Helm, Release};
 use serde_json::{Value, json};
 
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::chart::{Helm, Release};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "csi-toleration",

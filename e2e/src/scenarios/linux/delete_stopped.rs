@@ -9,10 +9,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_api::ScalewayInstanceMachine;
 use russet_sim_scaleway::{Act, Delays, Fault};
+use russet_stages::macs::Fleet;
 use serde_json::{Value, json};
 
 use super::{CACHE, Hand, gone, instances, servers_of, until};
-use crate::fleet::Fleet;
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {

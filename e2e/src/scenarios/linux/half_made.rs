@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_sim_scaleway::{Act, Fault};
+use russet_stages::macs::Fleet;
 use serde_json::json;
 
 use super::{Hand, INSTANCES, NETWORK, gone, instances, is_linked, servers_of, until};
-use crate::fleet::Fleet;
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {

@@ -7,14 +7,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams, PostParams};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::paper_node;
 use crate::scenarios::pods::mac::{IMAGE, Mac};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "hostname-address",

@@ -13,15 +13,15 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayInstanceMachine;
 use russet_cluster::kubeconfig;
+use russet_stages::macs::{Fleet, Yard};
 use russet_telemetry::Secret;
-use serde_json::json;
-
-use super::{gone, instances, is_linked, refused, until};
-use crate::fleet::{Fleet, Yard};
-use crate::scenarios::{Narrator, Play, Scenario, Stage};
 use russet_testkit::TestCluster;
 use russet_testkit::identity::rule;
 use russet_testkit::wait::{self, Look, PATIENCE};
+use serde_json::json;
+
+use super::{gone, instances, is_linked, refused, until};
+use crate::scenarios::{Narrator, Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "kubelet-rbac",

@@ -17,12 +17,12 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use russet_api::ScalewayInstanceMachine;
 use russet_sim_scaleway::DEFAULT_PROJECT;
+use russet_stages::macs::{Fleet, INFRA, Yard};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::raw::Raw;
-use crate::fleet::{Fleet, INFRA, Yard};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// What these stories order.
 const TYPE: &str = "PRO2-S";

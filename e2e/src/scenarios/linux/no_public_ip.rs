@@ -5,10 +5,10 @@
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_stages::macs::Fleet;
 use serde_json::{Value, json};
 
 use super::{Hand, gone, instances, is_linked, servers_of, until};
-use crate::fleet::Fleet;
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {

@@ -12,12 +12,12 @@ use kube::api::Api;
 use russet_api::ScalewayInstanceMachine;
 use russet_api::labels::PN_IPV4;
 use russet_sim_scaleway::Delays;
+use russet_stages::macs::Fleet;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::{Hand, INSTANCES, IPAM, NETWORK, ZONE, at, gone, instances, is_linked, paper_node, servers_of, until};
-use crate::fleet::Fleet;
 use crate::scenarios::{Narrator, Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "pn-ipv4-missing",

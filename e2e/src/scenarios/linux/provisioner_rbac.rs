@@ -11,15 +11,15 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use russet_cluster::kubeconfig;
-use serde_json::json;
-
-use super::paper_node;
-use crate::fleet::{Fleet, Yard};
-use crate::linux::{PROVISIONER, STORAGE, start_provisioner};
-use crate::scenarios::{Play, Scenario, Stage};
+use russet_stages::linux::{PROVISIONER, STORAGE, start_provisioner};
+use russet_stages::macs::{Fleet, Yard};
 use russet_testkit::chart::{Helm, Release};
 use russet_testkit::identity::rule;
 use russet_testkit::wait::{self, Look, PATIENCE};
+use serde_json::json;
+
+use super::paper_node;
+use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "provisioner-rbac",
@@ -55,7 +55,7 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         claim(&yard, "ours").await?;
         bind(&yard, "ours").await?;
         narrator.holds("the claim is bound, to a folder below the path of the chart");
-        let user = crate::linux::user(STORAGE, PROVISIONER);
+        let user = russet_stages::linux::user(STORAGE, PROVISIONER);
         let audit = fleet.cluster.audit()?;
         let made = audit.writes_per_object(&user, "pods")?;
         ensure!(!made.is_empty(), "the provisioner made no Pod");

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use russet_bootstrap::mac::{Agent, Artifact, Artifacts, Firewall, Fleet, Tailnet};
 use russet_sim_mac::macos::Macs;
 use russet_sim_scaleway::{Factor, Id, Minis, Sim};
+use russet_stages::macs::over_ssh::Doors;
 use tempfile::TempDir;
 
 use super::Mini;
-use crate::fleet::over_ssh::Doors;
 
 /// A few Macs.
 pub(super) struct Bench {

@@ -6,11 +6,11 @@
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::program::stays;
 use super::{Bench, HASTE, JOB, LABEL, PLIST, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "btm-cap",

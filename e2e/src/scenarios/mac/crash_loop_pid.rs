@@ -11,11 +11,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_bootstrap::mac::{Failed, Patience};
 use russet_sim_mac::macos::Faults;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::program::stays;
 use super::{Bench, JOB, Mini, ROLL};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "crash-loop-pid",

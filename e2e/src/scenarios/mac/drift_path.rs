@@ -12,15 +12,15 @@ use jiff::Timestamp;
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_bootstrap::mac::{Artifacts, Fleet as Plan, desired};
 use russet_sim_scaleway::Minis;
+use russet_stages::macs::{Fleet, Yard};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::Mini;
 use super::bench::{plain, tailnet};
 use super::program::stays;
 use super::under_provider::{Image, TAILSCALE, hash, look_again, mini_of, set_up};
-use crate::fleet::{Fleet, Yard};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "drift-path-forgets-a-step",

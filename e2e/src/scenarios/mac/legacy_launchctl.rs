@@ -8,12 +8,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_bootstrap::mac::{Host, Runner};
 use russet_telemetry::Secret;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::program::stays;
 use super::runner::{self, VERSION};
 use super::{Bench, Mini};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "legacy-launchctl",

@@ -9,10 +9,10 @@ use russet_bootstrap::ssh::{self, Auth, Exec, Limits, Output, Session, Target};
 use russet_sim_mac::macos::{Mac, Macs};
 use russet_sim_scaleway::{Handle, Id};
 use russet_telemetry::Secret;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use ssh_key::{Algorithm, LineEnding, PrivateKey};
 
 use super::{JOB, LABEL};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// One command of a story.
 const COMMAND: Duration = PATIENCE.saturating_mul(2);

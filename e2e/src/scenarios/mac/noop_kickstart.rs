@@ -9,12 +9,12 @@ use futures::future::LocalBoxFuture;
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::conditions::types;
 use russet_sim_mac::macos::Faults;
+use russet_stages::macs::Yard;
 use serde_json::json;
 
 use super::program::stays;
 use super::under_provider::{Image, condition, hash, look_again, mini_of, set_up};
 use super::{JOB, Mini};
-use crate::fleet::Yard;
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {

@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use russet_api::conditions::types;
 use russet_sim_github::{AppKey, Deed, Options, Sim};
+use russet_stages::macs::Yard;
 use serde_json::json;
 
 use super::Mini;
 use super::program::stays;
 use super::runner::{self, VERSION};
 use super::under_provider::{Image, condition, holds, mini_of, set_up};
-use crate::fleet::Yard;
 use crate::scenarios::{Play, Scenario, Stage};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-
 use russet_testkit::program::program;
 
 /// A program that waits until it is ended, whatever its arguments are. It is a real one, since the kernel of a Mac asks nobody for the

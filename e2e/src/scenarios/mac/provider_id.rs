@@ -13,14 +13,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
+use russet_stages::macs::{Yard, condition};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::Mini;
 use super::program::agent;
 use super::under_provider::{Image, look_again, mini_of, set_up};
-use crate::fleet::{Yard, condition};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "provider-id",

@@ -10,12 +10,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use russet_bootstrap::mac::Fleet;
 use russet_sim_mac::macos::Faults;
+use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::bench::plain;
 use super::program::agent;
 use super::{Bench, JOB, Mini, PROGRAM};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "tailscale-down-no-fallback",

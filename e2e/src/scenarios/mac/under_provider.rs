@@ -8,12 +8,12 @@ use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::conditions::{self, Condition, types};
+use russet_stages::macs::{Fleet, Yard};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Mini;
 use super::bench::{put, tailscale};
-use crate::fleet::{Fleet, Yard};
 
 /// Nobody waits in a story, and nobody gives up.
 const QUICK: [&str; 5] = [

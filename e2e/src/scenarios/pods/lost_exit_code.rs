@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, PATIENCE};
 
 use super::{IMAGE, Mac, WAITS, phase, split, terminated};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "lost-exit-code",

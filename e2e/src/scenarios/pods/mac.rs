@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Node
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use russet_sim_tart::Image;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
-
-use crate::mac_host::{Agent, MacHost, node_user};
+use russet_stages::macs::host::{Agent, MacHost, node_user};
 use russet_testkit::TestCluster;
 use russet_testkit::program::program;
 use russet_testkit::wait::{self, Look};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
 
 /// Guests are processes of a machine that does many other things.
 pub(in crate::scenarios) const PATIENCE: Duration = Duration::from_secs(150);

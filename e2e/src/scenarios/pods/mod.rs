@@ -9,9 +9,9 @@ pub(super) mod third_vm;
 pub(super) mod worker_blocked;
 
 use mac::{IMAGE, Mac, container, phase, terminated};
+use russet_testkit::TestCluster;
 
 use super::Stage;
-use russet_testkit::TestCluster;
 
 /// Waits to be let go, and ends as it is told.
 const WAITS: &str = "until [ -e /opt/work/go ]; do sleep 0.1; done; exit ";

@@ -6,12 +6,12 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::{IMAGE, Mac, WAITS, split};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "node-never-comes-back",

@@ -9,12 +9,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::DeleteParams;
 use russet_sim_tart::Control;
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, PATIENCE};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{IMAGE, Mac, WAITS, container, split};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "third-vm",

@@ -7,12 +7,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::DeleteParams;
 use russet_sim_tart::{Image, PullFault};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use tokio::process::Command;
 
 use super::{IMAGE, Mac, WAITS, container, phase, split, terminated};
 use crate::scenarios::{Play, Scenario, Stage};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
     name: "worker-blocked-by-pull",

@@ -1,11 +1,11 @@
 //! What kubelets, rollout gates and scrapers rely on.
 
 use anyhow::{Context, Result, ensure};
+use russet_testkit::wait::{Look, until};
 use serde_json::Value;
 
 use crate::conformance::http::Server;
 use crate::conformance::{Check, check};
-use russet_testkit::wait::{Look, until};
 
 pub(super) const CHECKS: &[Check<Server>] = &[
     check!(

@@ -5,13 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use russet_sim_mac::macos::Options;
 use russet_sim_scaleway::{AddressPlan, NoBoxes, Settings};
+use russet_testkit::cluster::{Extras, TestCluster, tools};
+use russet_testkit::program::program;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use russet_testkit::program::program;
-
 use super::{Fleet, Manner};
-use russet_testkit::cluster::{Extras, TestCluster, tools};
 
 /// No Mac has this address. Whoever holds a port here has it on the addresses of all Macs.
 const RESERVATION: &str = "127.78.255.254:0";

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use russet_cluster::process::{Restart, Snapshot, Spec, State, Supervisor};
+use russet_testkit::program::program;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// The program.
 #[derive(Debug, Clone)]
@@ -18,14 +18,7 @@ pub struct Program(PathBuf);
 impl Program {
     /// Where cargo and packages put it: beside the program that runs, or one folder up, where tests have theirs.
     pub fn find() -> Result<Self> {
-        let ours = std::env::current_exe().context("failed to find the running program")?;
-        ours.ancestors()
-            .skip(1)
-            .take(2)
-            .map(|folder| folder.join("kura"))
-            .find(|path| path.is_file())
-            .map(Self)
-            .context("there is no kura beside this program; make it with `cargo build --package kura`")
+        program("kura", "kura").map(Self)
     }
 
     /// Another one.

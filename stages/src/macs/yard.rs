@@ -11,11 +11,11 @@ use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_sim_scaleway::{Id, Minis};
+use russet_testkit::overlay::merge;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::{CORE, Fleet, INFRA, KUBELET, is_true};
-use russet_testkit::overlay::merge;
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// Our kinds of machines.
 const KINDS: [&str; 3] = [

@@ -14,12 +14,11 @@ use kube::{Client, ResourceExt as _};
 use russet_cluster::kubeconfig;
 use russet_cluster::node::join::{self, Token};
 use russet_sim_tart::Control;
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
-
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, Look, PATIENCE};
 
 /// Who a Node's agent is for the API server.
 pub fn node_user(node: &str) -> String {

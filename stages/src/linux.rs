@@ -24,13 +24,12 @@ use russet_cluster::process::Restart;
 use russet_parts::Manifest;
 use russet_sim_linux::{Fleet as Servers, Options};
 use russet_sim_scaleway::Settings;
-use serde_json::{Value, json};
-
 use russet_testkit::chart::{Helm, Release};
 use russet_testkit::cluster::{Extras, TestCluster, tools};
 use russet_testkit::program::program;
+use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, Manner, Yard};
+use crate::macs::{Fleet, Manner, Yard};
 
 /// The release of the provider's chart.
 const RELEASE: &str = "macs";

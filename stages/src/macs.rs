@@ -11,6 +11,7 @@
 //! Tests share one; each has a namespace with a Cluster and MachineDeployments of its own, and minis under a pool prefix of its own.
 
 pub mod chart;
+pub mod host;
 pub mod over_ssh;
 mod yard;
 
