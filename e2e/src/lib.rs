@@ -11,5 +11,4 @@
 //! or `kill -9` of a test leaves nothing running. Folders of dead runs are removed by the next one.
 
 pub mod beside;
-pub mod conformance;
 pub mod scenarios;

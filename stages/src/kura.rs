@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use russet_cluster::process::{Restart, Snapshot, Spec, State, Supervisor};
-use russet_testkit::program::program;
+use russet_testkit::program::{built, program};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -19,6 +19,11 @@ impl Program {
     /// Where cargo and packages put it: beside the program that runs, or one folder up, where tests have theirs.
     pub fn find() -> Result<Self> {
         program("kura", "kura").map(Self)
+    }
+
+    /// The same for tests: built now if it never was.
+    pub fn built() -> Result<Self> {
+        built("kura", "kura").map(Self)
     }
 
     /// Another one.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
+use russet_conformance::http::wire::Wire;
+use russet_conformance::http::{Caller, Server};
 use russet_stages::kura::{Node, Options, Program};
 use russet_testkit::wait::{PATIENCE, until_true};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,8 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::{Play, Scenario, Stage};
-use crate::conformance::http::wire::Wire;
-use crate::conformance::http::{Caller, Server};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "header-drip",

@@ -10,11 +10,11 @@ use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_conformance::http::{Caller, Server, Transport};
+use russet_conformance::ours::{Ours, Signed};
 use russet_stages::kura::Program;
 
 use super::{Play, Scenario, Stage};
-use crate::conformance::http::{Caller, Server, Transport};
-use crate::conformance::ours::{Ours, Signed};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "scope-confusion",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
-use russet_e2e::conformance::http::Server;
+use russet_conformance::http::Server;
 use russet_stages::kura::{Node, Options};
 use russet_testkit::wait::{Look, PATIENCE, until};
 use tokio::task::JoinSet;
