@@ -11,4 +11,3 @@
 //! or `kill -9` of a test leaves nothing running. Folders of dead runs are removed by the next one.
 
 pub mod beside;
-pub mod scenarios;

@@ -26,7 +26,6 @@ mod harness;
 mod kura_crash;
 mod linux_node;
 mod sample;
-mod scenarios;
 mod sim_mac;
 
 /// The node that was built last; built now if it never was.

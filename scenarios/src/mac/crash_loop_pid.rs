@@ -15,9 +15,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::program::stays;
 use super::{Bench, JOB, Mini, ROLL};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "crash-loop-pid",
     from: "S2",
     what_happened: "an agent that was killed for its signature after every start showed a fresh pid each time, and the roll was recorded",

@@ -11,9 +11,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::{IMAGE, Mac, WAITS, split};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "node-never-comes-back",
     from: "F",
     what_happened: "a Node that was deleted was never registered again while its agent ran",

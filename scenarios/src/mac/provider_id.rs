@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use super::Mini;
 use super::program::agent;
 use super::under_provider::{Image, look_again, mini_of, set_up};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "provider-id",
     from: "S2",
     what_happened: "nodes without providerID never bound to their Machines; each had to be patched by hand",

@@ -19,9 +19,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::paper_node;
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "provisioner-rbac",
     from: "S4",
     what_happened: "local-path may not create Pods in a role copied from other provisioners, and every claim stayed Pending",

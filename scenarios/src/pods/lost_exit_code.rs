@@ -7,9 +7,9 @@ use russet_testkit::TestCluster;
 use russet_testkit::wait::{self, PATIENCE};
 
 use super::{IMAGE, Mac, WAITS, phase, split, terminated};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lost-exit-code",
     from: "F",
     what_happened: "a VM that crashed was reported as Succeeded after a restart of the agent",

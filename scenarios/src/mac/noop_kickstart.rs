@@ -15,9 +15,9 @@ use serde_json::json;
 use super::program::stays;
 use super::under_provider::{Image, condition, hash, look_again, mini_of, set_up};
 use super::{JOB, Mini};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "noop-kickstart",
     from: "S2",
     what_happened: "kickstart left the old process running, and the roll was recorded",

@@ -14,9 +14,9 @@ use russet_testkit::wait::{self, PATIENCE};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{IMAGE, Mac, WAITS, container, split};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "third-vm",
     from: "F",
     what_happened: "a VM whose Pod had vanished was never stopped, and held one of the two places that macOS allows",

@@ -10,9 +10,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 
 use super::program::stays;
 use super::{Bench, HASTE, JOB, LABEL, PLIST, ROLL};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "btm-cap",
     from: "S2",
     what_happened: "bootout and bootstrap at every roll made launchd stop honouring KeepAlive",

@@ -21,9 +21,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::{gone, instances, is_linked, refused, until};
-use crate::scenarios::{Narrator, Play, Scenario, Stage};
+use crate::{Narrator, Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "kubelet-rbac",
     from: "S4",
     what_happened: "the identity of nodes lacked leases, services, claims, volumes and CSI, found one outage at a time",

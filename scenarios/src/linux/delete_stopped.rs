@@ -13,9 +13,9 @@ use russet_stages::macs::Fleet;
 use serde_json::{Value, json};
 
 use super::{CACHE, Hand, gone, instances, servers_of, until};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "delete-stopped-instance",
     from: "S4",
     what_happened: "the release began with a power-off, which a stopped server refuses, and the finalizer stayed for ever",

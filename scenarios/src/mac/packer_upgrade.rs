@@ -20,9 +20,9 @@ use super::Mini;
 use super::program::stays;
 use super::runner::{self, VERSION};
 use super::under_provider::{Image, condition, holds, mini_of, set_up};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "packer-upgrade-revokes-tcc",
     from: "S3",
     what_happened: "a brew upgrade changed the code signature of Packer, and macOS revoked its Local Network access",

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::paper_node;
-use crate::scenarios::pods::mac::{IMAGE, Mac};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::pods::mac::{IMAGE, Mac};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "hostname-address",
     from: "S4",
     what_happened: "the API server dialled nodes by their host names, which no resolver knows",

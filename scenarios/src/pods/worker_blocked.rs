@@ -12,9 +12,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use tokio::process::Command;
 
 use super::{IMAGE, Mac, WAITS, container, phase, split, terminated};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "worker-blocked-by-pull",
     from: "F",
     what_happened: "a pull of twenty minutes held up the deletion and the status of the other VM of its host",

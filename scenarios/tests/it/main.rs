@@ -1,6 +1,28 @@
 //! Every incident that can be replayed, replayed.
 
-use russet_e2e::scenarios::{self, Silent};
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+use russet_scenarios::{self as scenarios, Silent};
+use russet_testkit::program::built;
+
+const PROVIDER: [(&str, &str); 1] = [("capi-provider", "russet-capi-provider")];
+const MACS: [(&str, &str); 4] = [
+    PROVIDER[0],
+    ("sim-mac", "russet-sim-mac"),
+    ("sim-tart", "russet-sim-tart"),
+    ("tart-kubelet", "russet-tart-kubelet"),
+];
+
+/// What a story starts, built now if it never was.
+fn programs(all: &[(&str, &str)]) {
+    for (name, package) in all {
+        built(name, package).unwrap();
+    }
+}
 
 async fn replay(name: &str) {
     let scenario = scenarios::find(name).unwrap_or_else(|| panic!("no scenario {name}"));
@@ -27,25 +49,25 @@ async fn namespaced_informer_needs_no_right_beyond_its_role() {
 
 #[tokio::test]
 async fn scope_confusion_names_one_project_or_none() {
-    crate::kura_program();
+    programs(&[("kura", "kura")]);
     replay("scope-confusion").await;
 }
 
 #[tokio::test]
 async fn header_drip_starves_nobody_and_is_cut_off() {
-    crate::kura_program();
+    programs(&[("kura", "kura")]);
     replay("header-drip").await;
 }
 
 #[tokio::test]
 async fn leaked_mini_ends_in_the_pool_or_is_reported() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("leaked-mini").await;
 }
 
 #[tokio::test]
 async fn release_wipes_a_live_host_never_and_pools_none_unwiped() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("release-wipes-a-live-host").await;
 }
 
@@ -71,37 +93,37 @@ async fn egress_service_race_loses_nobodys_fields() {
 
 #[tokio::test]
 async fn no_workload_kubeconfig_is_needed_from_outside() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("no-workload-kubeconfig").await;
 }
 
 #[tokio::test]
 async fn token_in_events_and_anywhere_else_is_found_by_no_canary() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("token-in-events").await;
 }
 
 #[tokio::test]
 async fn nodes_in_a_role_are_not_needed_under_the_rights_of_the_chart() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("nodes-in-a-role").await;
 }
 
 #[tokio::test]
 async fn half_made_instance_is_found_again_and_ordered_once() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("half-made-instance").await;
 }
 
 #[tokio::test]
 async fn delete_stopped_instance_converges_from_every_state() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("delete-stopped-instance").await;
 }
 
 #[tokio::test]
 async fn no_public_ip_is_not_what_our_orders_say() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("no-public-ip").await;
 }
 
@@ -112,13 +134,13 @@ async fn dash_is_not_bash_and_is_not_asked_to_be() {
 
 #[tokio::test]
 async fn kubelet_rbac_is_that_of_the_node_authorizer() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("kubelet-rbac").await;
 }
 
 #[tokio::test]
 async fn pn_ipv4_missing_is_a_condition_until_the_label_is_there() {
-    crate::capi_provider_program();
+    programs(&PROVIDER);
     replay("pn-ipv4-missing").await;
 }
 
@@ -134,67 +156,67 @@ async fn csi_toleration_holds_for_all_that_runs_on_cache_nodes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostname_address_is_tried_after_the_internal_ip() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("hostname-address").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_path_forgets_a_step_no_more_since_there_is_one_plan() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("drift-path-forgets-a-step").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tailscale_down_no_fallback_to_a_public_address() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("tailscale-down-no-fallback").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn btm_cap_is_not_reached_by_rolls() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("btm-cap").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn noop_kickstart_is_no_roll() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("noop-kickstart").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn crash_loop_pid_is_no_process_that_stays() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("crash-loop-pid").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_cdhash_kills_nobody_in_a_hundred_rolls() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("stale-cdhash").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn provider_id_binds_a_node_however_it_came() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("provider-id").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn legacy_launchctl_is_not_what_reaches_the_session() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("legacy-launchctl").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn packer_upgrade_revokes_tcc_and_a_condition_says_so() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("packer-upgrade-revokes-tcc").await;
 }
 
 #[test]
 fn every_scenario_has_a_test_in_this_file() {
-    let source = include_str!("scenarios.rs");
+    let source = include_str!("main.rs");
     for scenario in scenarios::all() {
         assert!(
             source.contains(&format!("replay(\"{}\")", scenario.name)),
@@ -206,24 +228,24 @@ fn every_scenario_has_a_test_in_this_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_blocked_by_pull_is_nobody_but_who_pulls() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("worker-blocked-by-pull").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_never_comes_back_no_more() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("node-never-comes-back").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn third_vm_never_runs_and_a_lost_one_is_found() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("third-vm").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_exit_code_is_never_a_success() {
-    crate::mac_programs();
+    programs(&MACS);
     replay("lost-exit-code").await;
 }

@@ -15,9 +15,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use super::bench::plain;
 use super::program::agent;
 use super::{Bench, JOB, Mini, PROGRAM};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "tailscale-down-no-fallback",
     from: "S0",
     what_happened: "a silent fallback to the public interface would have broken the boundary between hosts and the internet",

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use russet_testkit::chart::{Helm, Release};
 use serde_json::{Value, json};
 
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "csi-toleration",
     from: "S4",
     what_happened: "the CSI daemon did not tolerate the taint of cache nodes, so no volume was ever mounted there",
@@ -19,7 +19,7 @@ pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
 };
 
 /// The driver has a chart of its own; ours says which values make it run on cache nodes.
-const CSI: &str = include_str!("../../../../charts/capi-provider/files/scaleway-csi.values.yaml");
+const CSI: &str = include_str!("../../../charts/capi-provider/files/scaleway-csi.values.yaml");
 
 fn run<'a>(stage: &'a mut Stage<'_, ()>) -> BoxFuture<'a, Result<()>> {
     async move {

@@ -12,9 +12,9 @@ use futures::future::BoxFuture;
 
 use super::program::stays;
 use super::{Bench, HASTE, JOB, Mini, PROGRAM, ROLL};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "stale-cdhash",
     from: "S2",
     what_happened: "the agent was overwritten in place, and the kernel killed it by the signature it remembered",

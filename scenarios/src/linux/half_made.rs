@@ -11,9 +11,9 @@ use russet_stages::macs::Fleet;
 use serde_json::json;
 
 use super::{Hand, INSTANCES, NETWORK, gone, instances, is_linked, servers_of, until};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "half-made-instance",
     from: "S4",
     what_happened: "create, attach and power-on were one step, and each failure half-way left a server that was paid for",

@@ -15,9 +15,9 @@ use russet_bootstrap::linux::{
 use russet_telemetry::Secret;
 use serde_json::{Value, json};
 
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "dash-is-not-bash",
     from: "S4",
     what_happened: "`set -o pipefail` under sh, which is dash, aborted cloud-init on line one",

@@ -18,12 +18,12 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 /// Guests are processes of a machine that does many other things.
-pub(in crate::scenarios) const PATIENCE: Duration = Duration::from_secs(150);
-pub(in crate::scenarios) const IMAGE: &str = "ghcr.io/acme/mac:v1";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const IMAGE: &str = "ghcr.io/acme/mac:v1";
 const NAMESPACE: &str = "default";
 
 /// A Mac that may join.
-pub(in crate::scenarios) struct Mac<'c> {
+pub(crate) struct Mac<'c> {
     host: MacHost,
     cluster: &'c TestCluster,
     client: Client,
@@ -42,7 +42,7 @@ impl Deref for Mac<'_> {
 
 impl<'c> Mac<'c> {
     /// One with an image in its registry. The address is one of this machine's own, and nobody else's.
-    pub(in crate::scenarios) async fn new(cluster: &'c TestCluster, address: &'static str) -> Result<Self> {
+    pub(crate) async fn new(cluster: &'c TestCluster, address: &'static str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let host = MacHost::new(dir.path(), "mac-1", &program("sim-tart", "russet-sim-tart")?)?;
         host.control.push(IMAGE, &Image::default())?;
@@ -58,7 +58,7 @@ impl<'c> Mac<'c> {
     }
 
     /// Starts the agent, as launchd has it.
-    pub(in crate::scenarios) fn start(&self) -> Result<Agent> {
+    pub(crate) fn start(&self) -> Result<Agent> {
         self.host.start(
             &program("tart-kubelet", "russet-tart-kubelet")?,
             &[
@@ -127,7 +127,7 @@ impl<'c> Mac<'c> {
     }
 
     /// A Pod for this Mac. Without a script its image does everything.
-    pub(in crate::scenarios) async fn run(&self, name: &str, image: &str, script: Option<&str>) -> Result<Pod> {
+    pub(crate) async fn run(&self, name: &str, image: &str, script: Option<&str>) -> Result<Pod> {
         let command = script.map_or(Value::Null, |script| json!(["/bin/sh", "-c", script]));
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -155,12 +155,7 @@ impl<'c> Mac<'c> {
         Ok(std::fs::write(work.join("go"), "")?)
     }
 
-    pub(in crate::scenarios) async fn until(
-        &self,
-        name: &str,
-        what: &str,
-        holds: impl Fn(&Pod) -> bool,
-    ) -> Result<Pod> {
+    pub(crate) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Result<Pod> {
         wait::until(what, PATIENCE, || async {
             let pod = self.pods().get(name).await?;
             Ok(if holds(&pod) {
@@ -172,7 +167,7 @@ impl<'c> Mac<'c> {
         .await
     }
 
-    pub(in crate::scenarios) async fn until_running(&self, name: &str) -> Result<Pod> {
+    pub(crate) async fn until_running(&self, name: &str) -> Result<Pod> {
         self.until(name, &format!("Pod {name} to run"), |pod| {
             container(pod).is_some_and(|container| container.ready)
         })
@@ -197,12 +192,12 @@ impl<'c> Mac<'c> {
     }
 
     /// Approves the certificate that the kubelet API serves with, as the provider does.
-    pub(in crate::scenarios) async fn approve_serving(&self) -> Result<()> {
+    pub(crate) async fn approve_serving(&self) -> Result<()> {
         self.host.approve_serving(&self.client).await
     }
 
     /// A real kubectl, once it succeeds; the last failure else.
-    pub(in crate::scenarios) async fn kubectl(&self, words: &[&str]) -> Result<String> {
+    pub(crate) async fn kubectl(&self, words: &[&str]) -> Result<String> {
         let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
         let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
         let admin = self.cluster.control_plane().admin_kubeconfig().display().to_string();

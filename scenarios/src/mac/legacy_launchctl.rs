@@ -13,9 +13,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use super::program::stays;
 use super::runner::{self, VERSION};
 use super::{Bench, Mini};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "legacy-launchctl",
     from: "S3",
     what_happened: "`launchctl load` over SSH cannot reach the Aqua session, so the runner of a builder never started",

@@ -20,9 +20,9 @@ use super::Mini;
 use super::bench::{plain, tailnet};
 use super::program::stays;
 use super::under_provider::{Image, TAILSCALE, hash, look_again, mini_of, set_up};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "drift-path-forgets-a-step",
     from: "S0",
     what_happened: "the drift update did not pass node_exporter on, so its installer was silently skipped on every roll",

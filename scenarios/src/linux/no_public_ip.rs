@@ -9,9 +9,9 @@ use russet_stages::macs::Fleet;
 use serde_json::{Value, json};
 
 use super::{Hand, gone, instances, is_linked, servers_of, until};
-use crate::scenarios::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "no-public-ip",
     from: "S4",
     what_happened: "no public address was asked for, so there was none, and the node could not fetch its packages",

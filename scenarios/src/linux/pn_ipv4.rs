@@ -17,9 +17,9 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 use super::{Hand, INSTANCES, IPAM, NETWORK, ZONE, at, gone, instances, is_linked, paper_node, servers_of, until};
-use crate::scenarios::{Narrator, Play, Scenario, Stage};
+use crate::{Narrator, Play, Scenario, Stage};
 
-pub(in crate::scenarios) const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "pn-ipv4-missing",
     from: "S4",
     what_happened: "five mistakes in asking IPAM, and one swallowed error: nodes never got tuist.dev/pn-ipv4",
