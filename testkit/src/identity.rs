@@ -147,3 +147,6 @@ impl<'a> Identity<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,12 +12,12 @@ use russet_capi_provider::linux::kind::LinuxKind as _;
 use russet_sim_scaleway::{Deed, NewMetals};
 use serde_json::json;
 
-use super::linux_box::LinuxBox;
 use super::ssh_host::SshHost;
 use super::support::{is_ready, message, provider, provider_id, reason, sim, until};
 use crate::fleet::Fleet;
 use crate::harness::{cluster, identity};
 use crate::joiner::join;
+use russet_linux_box::LinuxBox;
 
 /// A step of the script, and a command that is run in it.
 const STEPS: [(&str, &str); 7] = [

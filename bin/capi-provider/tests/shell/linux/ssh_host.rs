@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::linux_box::LinuxBox;
+use russet_linux_box::LinuxBox;
 
 /// What is seen of it, and how it behaves.
 #[derive(Default)]
