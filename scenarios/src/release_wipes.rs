@@ -114,7 +114,7 @@ async fn ours(stage: &mut Stage<'_, Fleet>) -> Result<()> {
     narrator.holds(
         "two calls that failed were made again, the one whose answer was lost was not, and nobody else has the mini",
     );
-    handle.set_clock_factor(fleet::clock()?);
+    handle.set_clock_factor(macs::clock()?);
     yard.available_within("macos", 0, PATIENCE * 3).await?;
     yard.available_within("next", 1, PATIENCE * 3).await?;
     let after = handle.host(&server).context("the mini is gone")?.generation;

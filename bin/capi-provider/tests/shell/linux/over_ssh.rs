@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use russet_api::ScalewayElasticMetalMachine as Metal;
 use russet_api::machine::StepState;
 use russet_capi_provider::linux::kind::LinuxKind as _;
+use russet_linux_box::LinuxBox;
 use russet_sim_scaleway::{Deed, NewMetals};
 use serde_json::json;
 
@@ -17,7 +18,6 @@ use super::support::{is_ready, message, provider, provider_id, reason, sim, unti
 use crate::fleet::Fleet;
 use crate::harness::{cluster, identity};
 use crate::joiner::join;
-use russet_linux_box::LinuxBox;
 
 /// A step of the script, and a command that is run in it.
 const STEPS: [(&str, &str); 7] = [

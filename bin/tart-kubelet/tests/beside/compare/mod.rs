@@ -20,7 +20,7 @@ mod view;
 
 pub(crate) use case::{Case, IMAGE, LATE_IMAGE, Moment, OTHER_IMAGE, Step, VOLUME};
 pub(crate) use cases::all;
-pub(crate) use differences::{Chance, Difference, compare, same_again};
+pub(crate) use differences::{compare, same_again};
 pub(crate) use justified::JUSTIFIED;
 pub(crate) use view::{View, aspects};
 
