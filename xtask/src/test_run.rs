@@ -28,18 +28,21 @@ const TESTS_PER_CORE: usize = 2;
 
 /// The programs that take minutes, longest first: a long one that starts last would be waited for alone.
 const LONG: &[(&str, &str)] = &[
-    ("russet-e2e", "it"),
-    ("russet-e2e", "clients"),
+    ("russet-scenarios", "it"),
+    ("russet-conformance", "clients"),
     ("russet-capi-provider", "shell"),
     ("russet-tart-kubelet", "pods"),
     ("russet-capi-provider", "crash"),
     ("russet", "it"),
-    ("russet-e2e", "linux"),
-    ("russet-e2e", "beside"),
+    ("russet-capi-provider", "linux"),
+    ("russet-tart-kubelet", "beside"),
     ("russet-bootstrap", "it"),
     ("russet-bootstrap", "mac"),
-    ("russet-e2e", "fleet"),
-    ("russet-e2e", "provider_parts"),
+    ("russet-capi-provider", "fleet"),
+    ("russet-capi-provider", "parts"),
+    ("russet-controller", "it"),
+    ("russet-conformance", "it"),
+    ("kura", "it"),
 ];
 
 /// A test program, as cargo built it.
@@ -327,12 +330,12 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored
         let messages = [
             artifact(false, "path+file:///w/bin/russet#0.1.0"),
             artifact(true, "path+file:///w/bin/russet#0.1.0"),
-            artifact(true, "path+file:///w/e2e#russet-e2e@0.1.0"),
+            artifact(true, "path+file:///w/scenarios#russet-scenarios@0.1.0"),
             "not JSON".to_owned(),
         ];
         let found = programs(&messages.join("\n"));
         let packages: Vec<_> = found.iter().map(|program| program.package.as_str()).collect();
-        assert_eq!(packages, ["russet", "russet-e2e"]);
+        assert_eq!(packages, ["russet", "russet-scenarios"]);
         assert_eq!(found.first().unwrap().folder, Path::new("/w/bin/russet"));
     }
 
