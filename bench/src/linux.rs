@@ -16,11 +16,11 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use kube::api::ListParams;
 use report::{Kind, Report};
-use russet_e2e::cluster::{Extras, TestCluster};
-use russet_e2e::fleet::{Fleet, INFRA, Manner, Yard};
 use russet_parts::Manifest;
 use russet_sim_linux::Fleet as Servers;
 use russet_sim_scaleway::{Deed, Delays, Factor, MicroEuro, Power, Settings, Zone};
+use russet_stages::macs::{Fleet, INFRA, Manner, Yard};
+use russet_testkit::cluster::{Extras, TestCluster};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::writes::{Counts, Writer, Writes};
 use anyhow::{Context, Result};
 use russet::process;
-use russet_e2e::fleet::Fleet;
+use russet_stages::macs::Fleet;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

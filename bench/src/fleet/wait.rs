@@ -4,7 +4,7 @@ use super::count::Count;
 use super::writes::Writes;
 use super::{LOOK_EVERY, say};
 use anyhow::{Result, bail};
-use russet_e2e::fleet::Fleet;
+use russet_stages::macs::Fleet;
 use std::time::{Duration, Instant};
 
 const TELL_EVERY: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! Our agent as a process, with the emulated `tart`.
 
 use anyhow::{Context, Result};
-use russet_e2e::TestCluster;
-use russet_e2e::mac_host::{Agent, MacHost};
 use russet_sim_tart::Image;
+use russet_stages::macs::host::{Agent, MacHost};
+use russet_testkit::TestCluster;
 use std::path::Path;
 use tempfile::TempDir;
 

@@ -84,7 +84,7 @@ impl Kubectl {
 impl Turns {
     pub(super) async fn take(bench: &Bench<'_>, options: &Options) -> Result<Self> {
         let dir = scratch()?;
-        let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
+        let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
         let kubectl = Kubectl {
             program: tools.path("kubectl")?.to_owned(),
             kubeconfig: bench.cluster.control_plane().admin_kubeconfig().to_owned(),

@@ -7,7 +7,7 @@ use crate::signals::Signals;
 use crate::suggest;
 use crate::table::{Colour, Table, Tone};
 use anyhow::{Context, Result, anyhow};
-use russet_e2e::scenarios::{self, Narrator, Scenario};
+use russet_scenarios::{self as scenarios, Narrator, Scenario};
 use std::io::Write;
 use std::time::Instant;
 

@@ -5,7 +5,7 @@
 //!         parts::Store     toolchains         tools/<name>.rs    cold local state    exit code, what the tool claims, output
 //! ```
 //!
-//! Used twice: `russet cache try <tool>` shows a user that the cache works with the tool, and `e2e/tests/clients` holds the cache
+//! Used twice: `russet cache try <tool>` shows a user that the cache works with the tool, and `conformance/tests/clients` holds the cache
 //! to what each tool needs of it. Neither may guess, so hits are always reported twice: as the tool claims them (`Claim`)
 //! and as the server counted them (`Counts`).
 //!

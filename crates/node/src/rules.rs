@@ -128,7 +128,7 @@ fn is_label_value(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The same list is held against a real NodeRestriction in e2e/tests/it/sim_mac.rs.
+    /// The same list is held against a real NodeRestriction in sim/mac/tests/it/cluster.rs.
     #[test]
     fn labels_that_node_restriction_keeps_are_refused() {
         for key in [

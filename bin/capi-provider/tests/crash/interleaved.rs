@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, Look};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look};
 
 use crate::life::Life;
 use crate::stage::{PATIENCE, cluster};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, Look};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look};
 
 use crate::ledger::POOL;
 use crate::life::{Fate, How, Life, Place};

@@ -17,12 +17,12 @@ use russet_capi_provider::inventory::Inventories;
 use russet_capi_provider::metrics::ProviderMetrics;
 use russet_capi_provider::registry::Registry;
 use russet_capi_provider::spend::Budget;
-use russet_e2e::wait::{self, Look};
-use russet_e2e::{Extras, TestCluster, crds};
 use russet_scaleway::config::Proxy;
 use russet_scaleway::{Client, Config, Context, Rate};
 use russet_sim_scaleway::{DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Minis, Options, Sim, Zone};
 use russet_telemetry::{Metrics, Secret};
+use russet_testkit::wait::{self, Look};
+use russet_testkit::{Extras, TestCluster, crds};
 use serde_json::json;
 
 use crate::life::Life;

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_api::machine::Phase;
-use russet_e2e::wait::{self, Look};
+use russet_testkit::wait::{self, Look};
 use serde_json::json;
 
 use crate::life::Life;

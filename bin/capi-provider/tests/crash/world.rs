@@ -11,10 +11,10 @@ use russet_api::ScalewayAppleSiliconMachine as Mac;
 use russet_api::conditions;
 use russet_capi_provider::bootstrap::Services;
 use russet_capi_provider::provider::Outside;
-use russet_e2e::TestCluster;
 use russet_scaleway::Config;
 use russet_scaleway::iam::SshKey;
 use russet_sim_scaleway::{Delays, Factor, Minis, Options, Settings, Sim};
+use russet_testkit::TestCluster;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -1,7 +1,7 @@
 //! A dry run reads everything and writes nothing.
 
 use anyhow::Result;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
 use crate::fleet::Fleet;
@@ -37,7 +37,7 @@ async fn a_dry_run_writes_nothing_anywhere() -> Result<()> {
         .audit()?
         .of_user(&who.username)?
         .into_iter()
-        .filter(russet_e2e::audit::Entry::is_write)
+        .filter(russet_testkit::audit::Entry::is_write)
         .collect();
     assert!(writes.is_empty(), "{writes:?}");
     let changes: Vec<_> = sim

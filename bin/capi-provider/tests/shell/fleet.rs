@@ -8,8 +8,8 @@ use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachine;
 use russet_api::conditions::{self, Condition};
-use russet_e2e::Sandbox;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::Sandbox;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";

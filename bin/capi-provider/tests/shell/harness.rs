@@ -12,15 +12,15 @@ use russet_capi_provider::config::{Cli, Settings};
 use russet_capi_provider::linux::hosts::Hosts;
 use russet_capi_provider::provider::{self, ABOUT, Outside};
 use russet_controller::{Config as ControllerConfig, Manager};
-use russet_e2e::identity::{Granted, rule};
-use russet_e2e::wait::{self, Look, PATIENCE};
-use russet_e2e::{Extras, Sandbox, TestCluster, crds};
 use russet_scaleway::Config;
 use russet_scaleway::config::Proxy;
 use russet_sim_scaleway::{
     DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Handle, Minis, Options, Sim,
 };
 use russet_telemetry::{Metrics, Secret};
+use russet_testkit::identity::{Granted, rule};
+use russet_testkit::wait::{self, Look, PATIENCE};
+use russet_testkit::{Extras, Sandbox, TestCluster, crds};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use russet_api::machine::Phase;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use crate::fleet::{Fleet, is_ready, reason};

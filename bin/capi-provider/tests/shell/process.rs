@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
 use russet_cluster::process::Spec;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::wait::{self, PATIENCE};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, is_ready};

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::Minis;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use crate::fleet::{Fleet, condition, is_ready, reason};
@@ -102,8 +102,8 @@ async fn a_paused_machine_is_left_alone_also_while_it_is_deleted() -> Result<()>
 
 async fn restart(
     provider: Provider,
-    sandbox: &russet_e2e::Sandbox<'_>,
-    who: &russet_e2e::identity::Granted,
+    sandbox: &russet_testkit::Sandbox<'_>,
+    who: &russet_testkit::identity::Granted,
     sim: &russet_sim_scaleway::Sim,
 ) -> Result<Provider> {
     provider.stop().await?;

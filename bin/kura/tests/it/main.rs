@@ -10,6 +10,7 @@
 mod bazel;
 mod blobs;
 mod cacheprog;
+mod crash;
 mod digests;
 mod doors;
 mod engine;

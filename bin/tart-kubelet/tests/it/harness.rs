@@ -11,9 +11,9 @@ use kube::api::{Api, ListParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
 use russet_cluster::kubeconfig;
 use russet_cluster::node::join;
-use russet_e2e::TestCluster;
-use russet_e2e::mac_host::{flagged, node_user};
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_stages::macs::host::{flagged, node_user};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-pub(crate) use russet_e2e::mac_host::Agent;
+pub(crate) use russet_stages::macs::host::Agent;
 
 pub(crate) struct Host {
     pub(crate) cluster: &'static TestCluster,

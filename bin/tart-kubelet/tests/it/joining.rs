@@ -3,7 +3,7 @@
 use crate::harness::Host;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
-use russet_e2e::wait::{self, PATIENCE};
+use russet_testkit::wait::{self, PATIENCE};
 
 #[tokio::test]
 async fn a_host_becomes_a_node_and_stays_one_over_a_restart_of_its_agent() -> Result<()> {

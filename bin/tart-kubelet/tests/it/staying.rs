@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{NodeCondition, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 

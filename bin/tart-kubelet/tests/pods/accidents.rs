@@ -6,7 +6,7 @@ use crate::stage::{Mac, PATIENCE, phase};
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
-use russet_e2e::wait;
+use russet_testkit::wait;
 use serde_json::json;
 
 /// How often an agent is killed anew that was not killed where it should have been.

@@ -4,7 +4,7 @@ use crate::stage::{Mac, PATIENCE, is, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Patch, PatchParams};
-use russet_e2e::wait;
+use russet_testkit::wait;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::Command;

@@ -6,7 +6,7 @@ use crate::stage::{Mac, PATIENCE, is, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{Patch, PatchParams};
-use russet_e2e::wait::{self, Look};
+use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;

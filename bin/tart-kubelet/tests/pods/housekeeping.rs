@@ -7,8 +7,8 @@ use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
-use russet_e2e::wait::{self, Look};
 use russet_sim_tart::Image;
+use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use russet_e2e::wait::{self, Look};
+use russet_testkit::wait::{self, Look};
 use serde_json::json;
 use std::process::Stdio;
 use tokio::process::Command;
@@ -131,7 +131,7 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
         Ok(mac.work(&pod).join("up").exists())
     })
     .await?;
-    let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
+    let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
     let kubectl = tools.path("kubectl").context("kubectl")?;
     let plane = mac.host.cluster.control_plane();
     let draining = Command::new(kubectl)

@@ -2,7 +2,7 @@
 
 use crate::stage::PATIENCE;
 use anyhow::{Context, Result};
-use russet_e2e::wait;
+use russet_testkit::wait;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,8 +4,8 @@ use crate::stage::{Mac, PATIENCE, is, phase, terminated};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, PostParams};
-use russet_e2e::wait;
 use russet_sim_tart::{Image, PullFault};
+use russet_testkit::wait;
 use serde_json::json;
 
 /// Waits to be let go, and ends as it is told.
@@ -175,7 +175,7 @@ pub(crate) async fn a_job_after_another_asks_for_nothing_that_is_known_and_tells
     let user = mac.host.node_user();
     let entries = audit.of_user(&user)?;
     let asked = |verb: &str, resource: &str, name: &str| {
-        let of = |entry: &&russet_e2e::audit::Entry| entry.verb == verb && entry.object().resource == resource;
+        let of = |entry: &&russet_testkit::audit::Entry| entry.verb == verb && entry.object().resource == resource;
         let about = entries
             .iter()
             .filter(of)

@@ -4,7 +4,7 @@ use crate::reaching::Reached;
 use crate::stage::PATIENCE;
 use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
-use russet_e2e::wait;
+use russet_testkit::wait;
 use serde_json::json;
 
 /// A line of a log: when it was written, and what it says.

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use russet_e2e::wait::{self, Look};
+use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 
 /// Deletes a Pod with so many seconds to end, and waits until its agent has done what follows from that.

@@ -8,8 +8,8 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use russet_e2e::wait::{self, Look};
 use russet_sim_tart::Image;
+use russet_testkit::wait::{self, Look};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -31,7 +31,7 @@ impl Reached {
     pub(crate) async fn with(name: &str, flags: &[&str]) -> Result<Self> {
         let mac = Mac::new(name).await?;
         let agent = mac.start_with(flags)?;
-        let tools = russet_e2e::cluster::tools(&["kubectl"]).await?;
+        let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
         let kubectl = tools.path("kubectl").context("kubectl")?.to_owned();
         approve(&mac).await?;
         Ok(Self { mac, kubectl, agent })

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use russet_e2e::wait;
 use russet_sim_tart::{Image, PullFault};
+use russet_testkit::wait;
 use serde_json::{Value, json};
 use std::process::Stdio;
 

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use russet_e2e::wait::{self, Look};
-use russet_e2e::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look};
+use russet_testkit::{Extras, TestCluster};
 use serde_json::json;
 use tokio::sync::OnceCell;
 

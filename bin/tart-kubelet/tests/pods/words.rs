@@ -6,8 +6,8 @@ use crate::stage::{IMAGE, Mac, PATIENCE, phase};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use russet_e2e::wait::{self, Look};
 use russet_sim_tart::Image;
+use russet_testkit::wait::{self, Look};
 use serde_json::json;
 
 /// Why a container waits: the word and the sentence.

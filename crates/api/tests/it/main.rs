@@ -6,3 +6,5 @@ mod examples;
 mod fixtures;
 #[cfg(test)]
 mod object;
+#[cfg(test)]
+mod server;

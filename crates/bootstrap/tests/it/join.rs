@@ -3,10 +3,10 @@
 mod broken;
 mod shells;
 
-use crate::linux_box::LinuxBox;
 use russet_bootstrap::linux::{
     Data, Form, Join, JoinReport, JoinState, NodeAddress, PrivateNet, Taint, exit, parse_report, render,
 };
+use russet_linux_box::LinuxBox;
 use russet_telemetry::Secret;
 use std::collections::BTreeMap;
 use std::process::Output;

@@ -8,7 +8,6 @@
 )]
 
 mod join;
-mod linux_box;
 mod parts;
 mod ssh;
 mod ssh_server;

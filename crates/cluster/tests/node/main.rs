@@ -9,6 +9,7 @@
 )]
 
 mod cluster;
+mod scheduled;
 mod traces;
 
 use std::{

@@ -1,5 +1,4 @@
-//! What machines answer, and what becomes of them when Scaleway wipes, reboots or removes them. That they really join a
-//! cluster is shown in e2e/tests/it/sim_mac.rs.
+//! What machines answer, what becomes of them when Scaleway wipes, reboots or removes them, and that they really join a cluster.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,6 +6,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod cluster;
 mod follow;
 mod harness;
 mod power;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use russet_e2e::TestCluster;
+use russet_testkit::TestCluster;
 
 use super::world::{Kind, World};
 use crate::life::{Fate, How, Life, Place};

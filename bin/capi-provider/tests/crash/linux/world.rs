@@ -12,10 +12,10 @@ use kube::api::DynamicObject;
 use russet_api::annotations::cluster_api::BLOCK_MOVE;
 use russet_capi_provider::bootstrap::{Services, StandIn};
 use russet_capi_provider::provider::Outside;
-use russet_e2e::TestCluster;
-use russet_e2e::wait::{self, Look};
 use russet_scaleway::Config;
 use russet_sim_scaleway::{Deed, Delays, Factor, NewMetals, Options, Settings, Sim};
+use russet_testkit::TestCluster;
+use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 
 use super::doors::{Boots, Doors, Used};

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use russet_api::ScalewayInstanceMachine as Instance;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::support::{Boots, is_ready, provider, reason, sim, until};

@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayInstanceMachine as Instance;
-use russet_e2e::wait::{self, Look, PATIENCE};
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 

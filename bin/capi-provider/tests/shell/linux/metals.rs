@@ -12,9 +12,9 @@ use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayElasticMetalMachine as Metal;
 use russet_capi_provider::bootstrap::Failed;
 use russet_capi_provider::linux::hosts::{Hosts, Login, Told};
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_scaleway::{Deed, Handle, NewMetals, Power};
 use russet_telemetry::Secret;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

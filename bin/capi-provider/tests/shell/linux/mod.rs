@@ -2,10 +2,6 @@
 
 mod calls;
 mod instances;
-// The same scratch root that the script itself is tested in.
-#[expect(dead_code, reason = "its own tests look at more of it")]
-#[path = "../../../../../crates/bootstrap/tests/it/linux_box.rs"]
-mod linux_box;
 mod local_volumes;
 mod metals;
 mod over_ssh;

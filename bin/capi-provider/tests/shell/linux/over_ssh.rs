@@ -9,10 +9,10 @@ use kube::api::{Api, ListParams};
 use russet_api::ScalewayElasticMetalMachine as Metal;
 use russet_api::machine::StepState;
 use russet_capi_provider::linux::kind::LinuxKind as _;
+use russet_linux_box::LinuxBox;
 use russet_sim_scaleway::{Deed, NewMetals};
 use serde_json::json;
 
-use super::linux_box::LinuxBox;
 use super::ssh_host::SshHost;
 use super::support::{is_ready, message, provider, provider_id, reason, sim, until};
 use crate::fleet::Fleet;
@@ -124,7 +124,7 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
     .await?;
     let config = host.node().read("var/lib/kubelet/config.yaml");
     assert!(config.contains("other.local"), "{config}");
-    russet_e2e::wait::until_true("the Node to say so", russet_e2e::wait::PATIENCE, || async {
+    russet_testkit::wait::until_true("the Node to say so", russet_testkit::wait::PATIENCE, || async {
         let node = fleet.nodes().get(&name).await?;
         let now = node.annotations().get("tuist.dev/kubelet-config-hash").cloned();
         Ok(now.is_some() && now != before)

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use russet_bootstrap::linux::SSH_COMMAND;
+use russet_linux_box::LinuxBox;
 use russh::keys::{Algorithm, PrivateKey, PublicKey};
 use russh::server::{self, Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-
-use super::linux_box::LinuxBox;
 
 /// What is seen of it, and how it behaves.
 #[derive(Default)]

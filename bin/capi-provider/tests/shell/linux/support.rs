@@ -15,11 +15,11 @@ use russet_capi_provider::fleet_key::FleetKeys;
 use russet_capi_provider::identity::{Identities, IdentityArgs, Settings};
 use russet_capi_provider::linux::hosts::Hosts;
 use russet_capi_provider::linux::kind::{LinuxKind, Status};
-use russet_e2e::Sandbox;
-use russet_e2e::identity::Granted;
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_scaleway::baremetal::{Install, MetalFilter};
 use russet_sim_scaleway::{BoxKind, Delays, Factor, Handle, LinuxBox, Options, Power, Settings as SimSettings, Sim};
+use russet_testkit::Sandbox;
+use russet_testkit::identity::Granted;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 

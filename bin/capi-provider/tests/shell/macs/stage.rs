@@ -20,11 +20,11 @@ use russet_capi_provider::fleet_key::FleetKeys;
 use russet_capi_provider::identity::{self, Identities, IdentityArgs};
 use russet_capi_provider::private_network::PrivateNetwork;
 use russet_capi_provider::tailnet_key::TailnetKeys;
-use russet_e2e::Sandbox;
-use russet_e2e::identity::Granted;
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_mac::macos::{Faults, Mac, Macs, Options};
 use russet_sim_scaleway::{AddressPlan, Factor, Sim};
+use russet_testkit::Sandbox;
+use russet_testkit::identity::Granted;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 

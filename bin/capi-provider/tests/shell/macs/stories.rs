@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use russet_api::machine::StepState;
-use russet_e2e::wait::{self, Look, PATIENCE};
 use russet_sim_mac::macos::Faults;
+use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::stage::{NETWORK, Stage, TAILNET, is, is_set_up, server, step};

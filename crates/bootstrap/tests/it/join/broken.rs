@@ -1,8 +1,8 @@
 //! Runs that fail, die, overlap or find what they cannot work with.
 
 use super::{TOKEN, assert_no_secret_got_out, code, differences, elastic_metal, plain, program, report, text};
-use crate::linux_box::LinuxBox;
 use russet_bootstrap::linux::{Join, JoinState, exit, steps};
+use russet_linux_box::LinuxBox;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

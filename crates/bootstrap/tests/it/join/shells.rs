@@ -1,9 +1,9 @@
 //! How the program is started, and what a shell or a linter says to it.
 
 use super::{TOKEN, assert_no_secret_got_out, code, elastic_metal, instance, plain, program, text};
-use crate::linux_box::LinuxBox;
 use crate::parts;
 use russet_bootstrap::linux::exit;
+use russet_linux_box::LinuxBox;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

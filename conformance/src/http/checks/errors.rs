@@ -1,0 +1,103 @@
+//! What is told to those who ask for what is not there.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::http::Server;
+use crate::{Check, check};
+
+pub(super) const CHECKS: &[Check<Server>] = &[
+    check!(
+        unknown_path,
+        "error-unknown-path-is-bare-404",
+        "a path that is no route is 404 without a body; so is everything internal",
+        "contract: listeners"
+    ),
+    check!(
+        method,
+        "error-method-405",
+        "a method the route does not have is 405 and names those it has",
+        "RFC 9110 §15.5.6"
+    ),
+    check!(
+        grpc,
+        "error-unknown-grpc-is-status-12",
+        "an unknown gRPC method is HTTP 200 with grpc-status 12",
+        "contract: listeners; gRPC over HTTP/2"
+    ),
+    check!(
+        key_length,
+        "error-endless-key-400",
+        "a key longer than any tool's is refused with 4xx and stored nowhere",
+        "contract: limits"
+    ),
+];
+
+async fn unknown_path(server: &Server) -> Result<()> {
+    server.contract()?;
+    for target in [
+        "/nothing",
+        "/api/cache",
+        "/api/cache/gradle/",
+        "/api/cache/gradle/a/b",
+        "/api/cache/unknown/k",
+        "/_internal/status",
+        "/_internal/replicate/artifact",
+        "/up/",
+    ] {
+        let missing = server.writer().get(target).await?;
+        missing
+            .expect(404)
+            .and_then(|missing| missing.expect_body(b""))
+            .with_context(|| target.to_owned())?;
+    }
+    Ok(())
+}
+
+async fn method(server: &Server) -> Result<()> {
+    server.contract()?;
+    let scope = server.scope();
+    for (method, path, has) in [
+        ("DELETE", "/api/cache/gradle/k", "PUT"),
+        ("POST", "/api/cache/gradle/k", "GET"),
+        ("PUT", "/api/cache/cas/k", "POST"),
+        ("GET", "/api/cache/clean", "DELETE"),
+        ("GET", "/api/cache/keyvalue", "PUT"),
+        ("PUT", "/api/cache/module/start", "POST"),
+        ("POST", "/v1/cache/k", "PUT"),
+        ("PATCH", "/api/metro/cache/k", "PUT"),
+    ] {
+        let refused = server
+            .writer()
+            .send(method, &format!("{path}?{scope}"), &[], b"")
+            .await?;
+        refused.expect(405).with_context(|| format!("{method} {path}"))?;
+        let allow = refused.field("allow").unwrap_or_default();
+        ensure!(allow.contains(has), "{method} {path}: Allow is {allow:?}");
+    }
+    Ok(())
+}
+
+async fn grpc(server: &Server) -> Result<()> {
+    server.contract()?;
+    for media in ["application/grpc", "application/grpc+proto"] {
+        let answer = server
+            .writer()
+            .send("POST", "/some.Service/Call", &[("content-type", media)], b"")
+            .await?;
+        answer.expect(200)?;
+        ensure!(
+            answer.field("grpc-status").as_deref() == Some("12"),
+            "grpc-status is {:?}",
+            answer.field("grpc-status")
+        );
+    }
+    Ok(())
+}
+
+async fn key_length(server: &Server) -> Result<()> {
+    server.contract()?;
+    let target = server.gradle(&"k".repeat(5000));
+    let refused = server.writer().put(&target, b"x").await?;
+    ensure!((400..500).contains(&refused.status), "got {refused}");
+    Ok(())
+}

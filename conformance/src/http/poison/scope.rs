@@ -1,0 +1,235 @@
+//! Requests that two readers could take for two scopes.
+
+use anyhow::{Context, Result};
+
+use super::{Scene, gradle};
+use crate::http::Server;
+use crate::http::server::escape;
+use crate::{Check, check};
+
+pub(super) const CHECKS: &[Check<Server>] = &[
+    check!(
+        duplicate,
+        "poison-scope-duplicate",
+        "a scope parameter given twice is refused, in either order",
+        "incident scope-confusion",
+        naive: "authorises the first value and acts on the last"
+    ),
+    check!(
+        encoded,
+        "poison-scope-encoded-duplicate",
+        "a percent-encoded duplicate of a parameter's name is a duplicate",
+        "incident scope-confusion",
+        naive: "authorises what the raw query says and acts on what the decoded one says"
+    ),
+    check!(
+        spellings,
+        "poison-scope-both-spellings",
+        "both spellings of one parameter together are refused",
+        "incident scope-confusion",
+        naive: "authorises project_handle and acts on namespace_id, or the reverse"
+    ),
+    check!(
+        empty,
+        "poison-scope-empty-and-alias",
+        "an empty parameter beside its alias is refused",
+        "incident scope-confusion",
+        naive: "authorises the project of the alias and acts on the account"
+    ),
+    check!(
+        tenants,
+        "poison-scope-other-tenant",
+        "naming another tenant, alone or beside the own, is refused",
+        "contract: tenancy",
+        naive: "takes the tenant of the query for the tenant of the data"
+    ),
+    check!(
+        handles,
+        "poison-scope-handle-tricks",
+        "a handle with separators, traversal, NUL, white space or other alphabets names nothing",
+        "contract: tenancy",
+        naive: "joins the handle into a storage key or path, so that it ends in another project"
+    ),
+    check!(
+        lookalikes,
+        "poison-scope-lookalike-parameters",
+        "parameters that only look like the scope's change nothing about it",
+        "contract: tenancy",
+        naive: "a lenient second parser reads namespace_id[], Namespace_Id or ; as the scope"
+    ),
+    check!(
+        elsewhere,
+        "poison-scope-in-headers-or-body",
+        "a scope named in header fields or in a document changes nothing about the query's",
+        "contract: tenancy",
+        naive: "lets x-kura-tenant-id or a member of the document override what was authorised"
+    ),
+];
+
+async fn queries(server: &Server, queries: &[String], statuses: &[u16]) -> Result<()> {
+    let scene = Scene::set(server).await?;
+    for query in queries {
+        scene
+            .attack(server.writer(), query, &[], statuses)
+            .await
+            .with_context(|| query.clone())?;
+    }
+    Ok(())
+}
+
+async fn duplicate(server: &Server) -> Result<()> {
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let list = [
+        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={theirs}&namespace_id={mine}"),
+        format!("namespace_id={mine}&tenant_id={tenant}&namespace_id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id="),
+    ];
+    queries(server, &list, &[400]).await
+}
+
+async fn encoded(server: &Server) -> Result<()> {
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let all = escape("namespace_id");
+    let mut list = vec![
+        format!("tenant_id={tenant}&namespace_id={mine}&{all}={theirs}"),
+        format!("tenant_id={tenant}&{all}={theirs}&namespace_id={mine}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&project%5Fhandle={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&%74enant_id={tenant}"),
+    ];
+    for (at, byte) in "namespace_id".bytes().enumerate() {
+        let (before, after) = ("namespace_id".get(..at), "namespace_id".get(at + 1..));
+        let name = format!("{}%{byte:02X}{}", before.unwrap_or_default(), after.unwrap_or_default());
+        list.push(format!("tenant_id={tenant}&namespace_id={mine}&{name}={theirs}"));
+    }
+    queries(server, &list, &[400]).await
+}
+
+async fn spellings(server: &Server) -> Result<()> {
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let list = [
+        format!("tenant_id={tenant}&namespace_id={mine}&project_handle={theirs}"),
+        format!("tenant_id={tenant}&project_handle={mine}&namespace_id={theirs}"),
+        format!("tenant_id={tenant}&account_handle={tenant}&namespace_id={mine}"),
+    ];
+    queries(server, &list, &[400]).await
+}
+
+async fn empty(server: &Server) -> Result<()> {
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let list = [
+        format!("tenant_id={tenant}&namespace_id=&project_handle={theirs}"),
+        format!("tenant_id={tenant}&project_handle=&namespace_id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id=&project_handle={mine}"),
+        format!("tenant_id=&account_handle={tenant}&namespace_id={mine}"),
+    ];
+    queries(server, &list, &[400]).await
+}
+
+async fn tenants(server: &Server) -> Result<()> {
+    let (tenant, mine) = (&server.tenant, &server.project);
+    let list = [
+        format!("tenant_id={tenant}x&namespace_id={mine}"),
+        format!("tenant_id={tenant}&tenant_id={tenant}x&namespace_id={mine}"),
+        format!("tenant_id={tenant}x&account_handle={tenant}&namespace_id={mine}"),
+        format!("tenant_id={tenant}%2F{mine}"),
+        format!("tenant_id={tenant}%00x&namespace_id={mine}"),
+    ];
+    queries(server, &list, &[400, 403]).await
+}
+
+async fn handles(server: &Server) -> Result<()> {
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let list = [
+        format!("{mine}%2F..%2F{theirs}"),
+        format!("{mine}/../{theirs}"),
+        format!("..%2F{theirs}"),
+        format!(".%2F{theirs}"),
+        format!("{theirs}%2F"),
+        format!("{theirs}%00"),
+        format!("{theirs}%00{mine}"),
+        format!("{mine}%00{theirs}"),
+        format!("{theirs}%20"),
+        format!("%20{theirs}"),
+        format!("{theirs}%0A"),
+        format!("{theirs}%09"),
+        format!("{mine}%2C{theirs}"),
+        format!("{mine};namespace_id={theirs}"),
+        format!("{tenant}%2F{theirs}"),
+        format!("{theirs}%E2%80%8B"),
+        format!("{}%EF%BD%81", theirs.get(..1).unwrap_or_default()),
+        format!("%C0%AE%C0%AE%2F{theirs}"),
+        format!("%2525{theirs}"),
+    ]
+    .map(|handle| format!("tenant_id={tenant}&namespace_id={handle}"));
+    queries(server, &list, &[400, 403]).await
+}
+
+/// Accepted or not, such a request is about the attacker's own project at most.
+async fn lookalikes(server: &Server) -> Result<()> {
+    let scene = Scene::set(server).await?;
+    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    for query in [
+        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id[]={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&Namespace_Id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&namespace-id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id%00={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&%20namespace_id={theirs}"),
+        format!("tenant_id={tenant}&namespace_id={mine}&x=1?namespace_id={theirs}"),
+    ] {
+        let read = server.writer().get(&gradle(&scene.key, &query)).await?;
+        scene.leaks_nothing(&read)?;
+        let key = server.key("lookalike");
+        server.writer().put(&gradle(&key, &query), b"poison").await?;
+        let stored = scene.owner.get(&scene.target(&key)).await?;
+        stored.expect(404).with_context(|| query.clone())?;
+        server.writer().put(&gradle(&scene.key, &query), b"poison").await?;
+        scene.unharmed().await.with_context(|| query.clone())?;
+    }
+    Ok(())
+}
+
+async fn elsewhere(server: &Server) -> Result<()> {
+    let scene = Scene::set(server).await?;
+    let theirs = &server.victim_project;
+    let (writer, owner) = (server.writer(), scene.owner);
+    for name in [
+        "X-Kura-Tenant-Id",
+        "X-Tuist-Account-Handle",
+        "X-Kura-Namespace-Id",
+        "X-Namespace-Id",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-HTTP-Method-Override",
+    ] {
+        let rewritten = scene.target(&scene.key);
+        let value = match name {
+            "X-Original-URL" | "X-Rewrite-URL" => rewritten.as_str(),
+            "X-HTTP-Method-Override" => "DELETE",
+            _ => theirs.as_str(),
+        };
+        let key = server.key("header");
+        let target = server.gradle(&key);
+        let fields = [(name, value)];
+        writer.send("PUT", &target, &fields, b"poison").await?;
+        let leak = writer.send("GET", &server.gradle(&scene.key), &fields, b"").await?;
+        scene.leaks_nothing(&leak).with_context(|| name.to_owned())?;
+        owner
+            .get(&scene.target(&key))
+            .await?
+            .expect(404)
+            .with_context(|| name.to_owned())?;
+    }
+    let key = server.key("document");
+    let document =
+        format!(r#"{{"cas_id":"{key}","entries":[{{"value":"poison"}}],"namespace_id":"{theirs}","tenant_id":"x"}}"#);
+    let put = format!("/api/cache/keyvalue?{}", server.scope());
+    writer.put(&put, document.as_bytes()).await?;
+    let twice = format!(r#"{{"cas_id":"{key}-a","cas_id":"{key}-b","entries":[]}}"#);
+    writer.put(&put, twice.as_bytes()).await?.expect(400)?;
+    for name in ["", "-a", "-b"] {
+        let get = format!("/api/cache/keyvalue/{key}{name}?{}", server.scope_of(theirs));
+        owner.get(&get).await?.expect(404).with_context(|| get.clone())?;
+    }
+    scene.unharmed().await
+}

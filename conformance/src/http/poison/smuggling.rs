@@ -1,0 +1,431 @@
+//! Requests whose end two readers see in different places. What a proxy took for a body must never be served as a request.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::http::{Server, Transport};
+use crate::{Check, check, not_applicable};
+
+pub(super) const CHECKS: &[Check<Server>] = &[
+    check!(
+        two_framings,
+        "poison-smuggle-cl-te",
+        "Content-Length beside Transfer-Encoding, in either order, is refused",
+        "RFC 9112 §6.1, §11.2",
+        naive: "lets one of them win; a proxy lets the other"
+    ),
+    check!(
+        two_lengths,
+        "poison-smuggle-cl-cl",
+        "two Content-Lengths, equal or not, in one field or two, hide nothing",
+        "RFC 9110 §8.6",
+        naive: "uses the first; a proxy uses the last"
+    ),
+    check!(
+        length_forms,
+        "poison-smuggle-length-forms",
+        "a length that is not digits only is refused",
+        "RFC 9110 §8.6",
+        naive: "parses +5, 0x5, 5.0 or ' 5 5' as a number"
+    ),
+    check!(
+        codings,
+        "poison-smuggle-te-forms",
+        "any Transfer-Encoding but exactly chunked hides nothing",
+        "RFC 9112 §6.1",
+        naive: "finds the word chunked anywhere in the value, or ignores what it does not know and reads no body"
+    ),
+    check!(
+        folded,
+        "poison-smuggle-obs-fold",
+        "a folded line, or white space around a field's name, is refused",
+        "RFC 9112 §5.1, §5.2",
+        naive: "ignores the line, which a proxy took for a framing field"
+    ),
+    check!(
+        bare_ends,
+        "poison-smuggle-bare-line-ends",
+        "CR or LF alone ends no line that hides a field or a request",
+        "RFC 9112 §2.2",
+        naive: "splits lines at \\n or \\r and sees a field that a proxy does not"
+    ),
+    check!(
+        control,
+        "poison-smuggle-control-bytes",
+        "NUL and other control bytes in a request head are refused",
+        "RFC 9110 §5.5",
+        naive: "cuts a field at NUL, or skips the byte"
+    ),
+    check!(
+        chunks,
+        "poison-smuggle-chunk-forms",
+        "a chunk size that is not plain hexadecimal, or lines that end oddly, hide nothing",
+        "RFC 9112 §7.1",
+        naive: "stops parsing a size at the first odd byte, or takes LF for CRLF"
+    ),
+    check!(
+        old_version,
+        "poison-smuggle-http-1.0-chunked",
+        "Transfer-Encoding in HTTP/1.0 hides nothing",
+        "RFC 9112 §6.1",
+        naive: "ignores the coding because of the version, and reads the chunks as requests"
+    ),
+    check!(
+        bodies,
+        "poison-smuggle-body-of-a-read",
+        "the body of GET, HEAD and DELETE is a body, not the next request",
+        "RFC 9110 §9.3.1",
+        naive: "reads no body because the method has none"
+    ),
+    check!(
+        unread,
+        "poison-smuggle-unread-body",
+        "the body of a request that was answered early (known key, refused, unknown path) is never a request",
+        "RFC 9112 §9.3",
+        naive: "answers without reading the body and takes it for the next request"
+    ),
+    check!(
+        line,
+        "poison-smuggle-request-line",
+        "CR, LF and white space in method, target or version hide no second request",
+        "RFC 9112 §3",
+        naive: "splits the line at any white space, or decodes %0d%0a in the target before parsing"
+    ),
+    check!(
+        http2_length,
+        "poison-smuggle-http2-length",
+        "over HTTP/2 a Content-Length that lies about the data is refused and nothing is stored",
+        "RFC 9113 §8.1.1",
+        naive: "believes the field and stores a shorter body"
+    ),
+];
+
+/// Sends ambiguous requests with a whole write hidden behind each, and looks whether anybody served it.
+struct Trap<'s> {
+    server: &'s Server,
+    /// Body and target of the write that must not happen.
+    hidden: (Vec<u8>, String),
+    /// Body and target of the request that carries it.
+    outer: (Vec<u8>, String),
+}
+
+impl<'s> Trap<'s> {
+    fn new(server: &'s Server) -> Self {
+        let of = |length| {
+            let body = server.body(length);
+            let target = server.blob(&body);
+            (body, target)
+        };
+        Self {
+            server,
+            hidden: of(33),
+            outer: of(22),
+        }
+    }
+
+    fn smuggled(&self) -> Vec<u8> {
+        let (body, target) = &self.hidden;
+        self.server.writer().request("PUT", target, &[], body)
+    }
+
+    /// The head of the outer request, without the empty line.
+    fn head(&self, fields: &str) -> String {
+        let head = self.server.writer().head_of("PUT", &self.outer.1, &[]);
+        format!("{}\r\n{fields}\r\n\r\n", head.trim_end())
+    }
+
+    /// `request` and the hidden write go out in one piece; at most one answer may come back, and nothing hidden be stored.
+    async fn spring(&self, what: &str, request: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let mut wire = self.server.wire().await?;
+        let mut bytes = request.as_ref().to_vec();
+        bytes.extend(self.smuggled());
+        wire.write(&bytes).await;
+        wire.finish().await;
+        let rest = wire.rest().await.with_context(|| format!("{what:?}"))?;
+        let text = String::from_utf8_lossy(&rest);
+        let answers = text.matches("HTTP/1.").count();
+        ensure!(answers <= 1, "{what:?}: {answers} answers to one request: {text:?}");
+        self.untouched().await.with_context(|| format!("{what:?}"))?;
+        Ok(rest)
+    }
+
+    /// The same, where nothing but a refusal is right.
+    async fn refused(&self, what: &str, request: impl AsRef<[u8]>) -> Result<()> {
+        let rest = self.spring(what, request).await?;
+        let text = String::from_utf8_lossy(&rest);
+        let line = text.lines().next().unwrap_or_default();
+        ensure!(
+            line.is_empty()
+                || [" 400", " 501", " 505", " 417"]
+                    .iter()
+                    .any(|status| line.contains(status)),
+            "{what:?} was not refused: {line:?}"
+        );
+        let stored = self.server.writer().get(&self.outer.1).await?;
+        stored
+            .expect(404)
+            .with_context(|| format!("{what:?}: the ambiguous request itself was stored"))?;
+        Ok(())
+    }
+
+    async fn untouched(&self) -> Result<()> {
+        let stored = self.server.writer().get(&self.hidden.1).await?;
+        stored.expect(404).context("the hidden request was served")?;
+        Ok(())
+    }
+}
+
+async fn all_refused(server: &Server, cases: &[(&str, &str)]) -> Result<()> {
+    let trap = Trap::new(server);
+    for (fields, body) in cases {
+        let request = format!("{}{body}", trap.head(fields));
+        trap.refused(&format!("{fields} / {body}"), request).await?;
+    }
+    Ok(())
+}
+
+async fn two_framings(server: &Server) -> Result<()> {
+    let cases = [
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", "0\r\n\r\n"),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5", "0\r\n\r\n"),
+        ("Content-Length: 0\r\nTransfer-Encoding: chunked", "0\r\n\r\n"),
+        ("content-length: 5\r\ntransfer-encoding: Chunked", "0\r\n\r\n"),
+    ];
+    all_refused(server, &cases).await
+}
+
+async fn two_lengths(server: &Server) -> Result<()> {
+    let cases = [
+        ("Content-Length: 0\r\nContent-Length: 5", ""),
+        ("Content-Length: 5\r\nContent-Length: 0", ""),
+        ("Content-Length: 0, 5", ""),
+        ("Content-Length: 5, 0", ""),
+    ];
+    all_refused(server, &cases).await?;
+    // Equal ones may be taken for one; nothing may hide behind them all the same.
+    let trap = Trap::new(server);
+    for fields in ["Content-Length: 300\r\nContent-Length: 300", "Content-Length: 300, 300"] {
+        trap.spring(fields, trap.head(fields)).await?;
+    }
+    Ok(())
+}
+
+async fn length_forms(server: &Server) -> Result<()> {
+    let cases = [
+        "+0",
+        "-1",
+        "0x0",
+        "0.0",
+        "0 0",
+        "",
+        "\"0\"",
+        "0;",
+        "0\t0",
+        "1e1",
+        "99999999999999999999",
+        "\u{b}0",
+    ]
+    .map(|value| (format!("Content-Length: {value}"), ""));
+    let cases: Vec<(&str, &str)> = cases.iter().map(|(fields, body)| (fields.as_str(), *body)).collect();
+    all_refused(server, &cases).await
+}
+
+async fn codings(server: &Server) -> Result<()> {
+    let cases = [
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: chunkedx",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: \"chunked\"",
+        "Transfer-Encoding: chunked;q=1",
+        "Transfer-Encoding:\u{b}chunked",
+        "Transfer-Encoding: \0chunked",
+        "Transfer-Encoding: x\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "Transfer-Encoding : chunked",
+        "X: y\nTransfer-Encoding: chunked",
+    ]
+    .map(|fields| (fields, "0\r\n\r\n"));
+    all_refused(server, &cases).await
+}
+
+async fn folded(server: &Server) -> Result<()> {
+    let cases = [
+        (" Content-Length: 5", ""),
+        ("X: y\r\n Content-Length: 5", ""),
+        ("X: y\r\n\tContent-Length: 5", ""),
+        ("Content-Length: 0\r\n 5", ""),
+        ("Content-Length : 0", ""),
+        ("Content-Length\t: 0", ""),
+        ("Transfer-Encoding:\r\n chunked", "0\r\n\r\n"),
+        ("X y: 0", ""),
+        (": 0", ""),
+        ("Content-Length", ""),
+    ];
+    all_refused(server, &cases).await
+}
+
+async fn bare_ends(server: &Server) -> Result<()> {
+    let cases = [
+        ("X: y\nContent-Length: 5", ""),
+        ("X: y\rContent-Length: 5", ""),
+        ("X: y\r\r\nContent-Length: 5", ""),
+        ("X: y\n\nGET / HTTP/1.1", ""),
+        ("\nX: y", ""),
+    ];
+    all_refused(server, &cases).await
+}
+
+async fn control(server: &Server) -> Result<()> {
+    let cases = [
+        ("X: a\0b", ""),
+        ("X\0: a", ""),
+        ("X: a\u{8}b", ""),
+        ("X: a\u{7f}b", ""),
+        ("Content-Length: 0\0", ""),
+        ("Host\0: x", ""),
+    ];
+    all_refused(server, &cases).await
+}
+
+async fn chunks(server: &Server) -> Result<()> {
+    let coded = "Transfer-Encoding: chunked";
+    let cases = [
+        "0x0\r\n\r\n",
+        "-0\r\n\r\n",
+        "+0\r\n\r\n",
+        " 0\r\n\r\n",
+        "0 0\r\n\r\n",
+        "0_0\r\n\r\n",
+        "\r\n0\r\n\r\n",
+        "10000000000000000\r\n\r\n",
+        "1\r\nab\r\n0\r\n\r\n",
+        "1\r\na0\r\n\r\n",
+        "1\r\n\r\n",
+    ]
+    .map(|body| (coded, body));
+    all_refused(server, &cases).await?;
+    // LF alone is forgiven by some; whatever is made of it, nothing may hide behind it.
+    let trap = Trap::new(server);
+    for body in ["0\n\n", "0\r\n\n", "0\n\r\n", "1\na\n0\n\n", "0;a=b\n\r\n"] {
+        let request = format!("{}{body}", trap.head(coded));
+        let mut wire = server.wire().await?;
+        wire.write(&request).await;
+        wire.finish().await;
+        wire.rest().await.with_context(|| format!("{body:?}"))?;
+        trap.untouched().await?;
+    }
+    Ok(())
+}
+
+async fn old_version(server: &Server) -> Result<()> {
+    let trap = Trap::new(server);
+    let head = trap.head("Transfer-Encoding: chunked").replace("HTTP/1.1", "HTTP/1.0");
+    trap.spring("chunked in HTTP/1.0", format!("{head}0\r\n\r\n")).await?;
+    Ok(())
+}
+
+async fn bodies(server: &Server) -> Result<()> {
+    let trap = Trap::new(server);
+    let smuggled = trap.smuggled();
+    let length = smuggled.len().to_string();
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+        let mut wire = server.wire().await?;
+        let mut request = server
+            .writer()
+            .head_of(method, &trap.outer.1, &[("Content-Length", &length)])
+            .into_bytes();
+        request.extend_from_slice(&smuggled);
+        wire.write(&request).await;
+        wire.finish().await;
+        let rest = wire.rest().await.with_context(|| method.to_owned())?;
+        let answers = String::from_utf8_lossy(&rest).matches("HTTP/1.").count();
+        ensure!(answers <= 1, "{method}: {answers} answers to one request");
+        trap.untouched().await.with_context(|| method.to_owned())?;
+    }
+    Ok(())
+}
+
+async fn unread(server: &Server) -> Result<()> {
+    let trap = Trap::new(server);
+    server.writer().store(&trap.outer.1, &trap.outer.0).await?;
+    let smuggled = trap.smuggled();
+    let filler = "x".repeat(2 << 20);
+    for (what, method, target) in [
+        ("known key", "PUT", trap.outer.1.clone()),
+        ("unknown path", "PUT", "/nothing".to_owned()),
+        ("no such method", "PATCH", trap.outer.1.clone()),
+        ("no scope", "PUT", "/api/cache/gradle/k".to_owned()),
+    ] {
+        for filled in ["", filler.as_str()] {
+            let mut body = smuggled.clone();
+            body.extend_from_slice(filled.as_bytes());
+            let mut wire = server.wire().await?;
+            let request = server.writer().request(method, &target, &[], &body);
+            wire.exchange(method, &request).await.with_context(|| what.to_owned())?;
+            wire.finish().await;
+            let rest = wire.rest().await.with_context(|| what.to_owned())?;
+            ensure!(
+                !rest.windows(7).any(|window| window == b"HTTP/1."),
+                "{what}: a second answer to one request"
+            );
+            trap.untouched().await.with_context(|| what.to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+async fn line(server: &Server) -> Result<()> {
+    let trap = Trap::new(server);
+    let head = trap.head("Content-Length: 0");
+    let outer = format!("{}{}", server.prefix, trap.outer.1);
+    for (what, line) in [
+        ("tab", format!("PUT\t{outer} HTTP/1.1")),
+        ("two spaces", format!("PUT {outer}  HTTP/1.1")),
+        ("space in target", format!("PUT {outer} x HTTP/1.1")),
+        ("CR in target", format!("PUT {outer}\rx HTTP/1.1")),
+        ("LF in target", format!("PUT {outer}\nx HTTP/1.1")),
+        ("NUL in target", format!("PUT {outer}\0 HTTP/1.1")),
+        ("NUL in method", format!("PUT\0 {outer} HTTP/1.1")),
+        ("space before method", format!(" PUT {outer} HTTP/1.1")),
+        ("version", format!("PUT {outer} HTTP/1.1x")),
+        ("no version", format!("PUT {outer}")),
+    ] {
+        let first = head.lines().next().unwrap_or_default();
+        trap.refused(what, head.replacen(first, &line, 1)).await?;
+    }
+    let hidden = format!(
+        "%20HTTP/1.1%0d%0aHost:%20x%0d%0a%0d%0aPUT%20{}",
+        trap.hidden.1.replace('?', "%3f")
+    );
+    let mut wire = server.wire().await?;
+    let request = server
+        .writer()
+        .request("GET", &format!("{}{hidden}", trap.outer.1), &[], b"");
+    wire.exchange("GET", &request).await?;
+    wire.finish().await;
+    wire.expect_closed().await?;
+    trap.untouched().await
+}
+
+async fn http2_length(server: &Server) -> Result<()> {
+    if !matches!(server.transport, Transport::H2c | Transport::TlsHttp2) {
+        return not_applicable("about HTTP/2; this run speaks HTTP/1.1");
+    }
+    for length in ["3", "500", "0", "x", "-1"] {
+        let body = server.body(40);
+        let target = server.blob(&body);
+        // A reset of the stream is as good a refusal as a status.
+        if let Ok(answer) = server
+            .writer()
+            .send("PUT", &target, &[("content-length", length)], &body)
+            .await
+        {
+            ensure!(
+                (400..500).contains(&answer.status),
+                "content-length {length} got {answer}"
+            );
+        }
+        let stored = server.writer().get(&target).await?;
+        stored.expect(404).with_context(|| format!("content-length {length}"))?;
+    }
+    Ok(())
+}

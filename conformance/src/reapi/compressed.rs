@@ -1,0 +1,154 @@
+//! `compressed-blobs/zstd`: the same blobs, packed for the way.
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use russet_reapi::client::tonic::Code;
+use russet_reapi::pack;
+use russet_reapi::proto::reapi::Digest;
+
+use super::target::{Target, digest, expect_code, told};
+use crate::{Check, check, not_applicable};
+
+pub(super) const CHECKS: &[Check<Target>] = &[
+    check!(
+        write,
+        "reapi-zstd-write",
+        "a compressed upload is stored under the digest of its content; the committed size is the compressed one, or -1 if it was there",
+        "REAPI ContentAddressableStorage: compressed-blobs"
+    ),
+    check!(
+        read,
+        "reapi-zstd-read",
+        "a blob, however it was stored, can be read compressed",
+        "REAPI ContentAddressableStorage: compressed-blobs"
+    ),
+    check!(
+        offset,
+        "reapi-zstd-read-offset",
+        "read_offset counts bytes of content, not of what is sent",
+        "REAPI ContentAddressableStorage: compressed-blobs"
+    ),
+    check!(
+        hostile,
+        "reapi-zstd-hostile",
+        "damaged, cut, longer or other content, and bombs, are INVALID_ARGUMENT and not stored",
+        "REAPI ContentAddressableStorage: compressed-blobs"
+    ),
+    check!(
+        empty,
+        "reapi-zstd-empty",
+        "the empty blob can be read and written compressed",
+        "REAPI ContentAddressableStorage: compressed-blobs"
+    ),
+];
+
+async fn supported(target: &Target) -> Result<()> {
+    if !target.capabilities().await?.supported_compressors.contains(&1) {
+        return not_applicable("zstd is not advertised");
+    }
+    Ok(())
+}
+
+fn upload(target: &Target, digest: &Digest) -> String {
+    target.upload_name(digest).replace("/blobs/", "/compressed-blobs/zstd/")
+}
+
+fn name(target: &Target, digest: &Digest) -> String {
+    format!(
+        "{}compressed-blobs/zstd/{}/{}",
+        target.prefix(),
+        digest.hash,
+        digest.size_bytes
+    )
+}
+
+async fn write(target: &Target) -> Result<()> {
+    supported(target).await?;
+    for size in [16, 1000, 3 << 20] {
+        let body = target.body(size);
+        let digest = digest(&body);
+        let packed = Bytes::from(pack::deflate(&body, 3)?);
+        let length = i64::try_from(packed.len())?;
+        let committed = target.write(&upload(target, &digest), &packed).await.map_err(told)?;
+        ensure!(
+            committed == length,
+            "committed {committed}, where the {length} compressed bytes are right"
+        );
+        let plain = target.read(&target.blob_name(&digest), 0, 0).await.map_err(told)?;
+        ensure!(plain == body, "other bytes came of {size}");
+        let again = target.write(&upload(target, &digest), &packed).await.map_err(told)?;
+        ensure!(again == length || again == -1, "again, it committed {again}");
+    }
+    Ok(())
+}
+
+async fn read(target: &Target) -> Result<()> {
+    supported(target).await?;
+    for size in [16, 1000, 3 << 20] {
+        let body = target.body(size);
+        let digest = digest(&body);
+        target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
+        let packed = target.read(&name(target, &digest), 0, 0).await.map_err(told)?;
+        let content = pack::inflate(&packed, size as u64).context("not what was stored")?;
+        ensure!(content == body, "other bytes came of {size}");
+    }
+    let absent = digest(&target.body(20));
+    expect_code(target.read(&name(target, &absent), 0, 0).await, &[Code::NotFound])
+}
+
+async fn offset(target: &Target) -> Result<()> {
+    supported(target).await?;
+    let body = target.body(1 << 20);
+    let digest = digest(&body);
+    target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
+    for at in [1, 70_000, (1 << 20) - 1] {
+        let packed = target
+            .read(&name(target, &digest), i64::try_from(at)?, 0)
+            .await
+            .map_err(told)?;
+        let rest = body.slice(at..);
+        let content = pack::inflate(&packed, rest.len() as u64).with_context(|| format!("from {at}"))?;
+        ensure!(content == rest, "other bytes from {at}");
+    }
+    Ok(())
+}
+
+async fn hostile(target: &Target) -> Result<()> {
+    supported(target).await?;
+    let body = target.body(100_000);
+    let name = digest(&body);
+    let good = pack::deflate(&body, 3)?;
+    let mut damaged = good.clone();
+    if let Some(byte) = damaged.get_mut(good.len() / 2) {
+        *byte ^= 0x55;
+    }
+    for (what, content) in [
+        ("damaged", damaged),
+        ("cut", good.get(..good.len() / 2).unwrap_or_default().to_vec()),
+        ("other content", pack::deflate(&target.body(100_000), 3)?),
+        ("longer", pack::deflate(&[body.as_ref(), b"x"].concat(), 3)?),
+        ("a bomb", pack::deflate(&vec![0; 64 << 20], 19)?),
+        ("not zstd", body.to_vec()),
+        ("followed by garbage", [good.as_slice(), b"garbage"].concat()),
+    ] {
+        let outcome = target.write(&upload(target, &name), &content.into()).await;
+        expect_code(outcome, &[Code::InvalidArgument]).with_context(|| what.to_owned())?;
+    }
+    target.expect_missing(&name).await
+}
+
+async fn empty(target: &Target) -> Result<()> {
+    supported(target).await?;
+    let nothing = digest(b"");
+    let packed = pack::deflate(b"", 3)?;
+    target
+        .write(&upload(target, &nothing), &packed.into())
+        .await
+        .map_err(told)?;
+    let read = target.read(&name(target, &nothing), 0, 0).await.map_err(told)?;
+    ensure!(
+        read.is_empty() || pack::inflate(&read, 0).is_ok_and(|content| content.is_empty()),
+        "the empty blob has content"
+    );
+    Ok(())
+}

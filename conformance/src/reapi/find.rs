@@ -1,0 +1,124 @@
+//! FindMissingBlobs: exactly what is missing, no more, no less.
+
+use anyhow::{Context, Result, ensure};
+use russet_reapi::client::tonic::Code;
+use russet_reapi::proto::reapi::Digest;
+
+use super::target::{Target, digest, expect_code, told};
+use crate::{Check, check};
+
+pub(super) const CHECKS: &[Check<Target>] = &[
+    check!(
+        exact,
+        "reapi-find-missing-exact",
+        "of a thousand digests exactly those that are not there come back",
+        "REAPI FindMissingBlobs"
+    ),
+    check!(
+        at_once,
+        "reapi-find-missing-after-upload",
+        "what was acknowledged is not missing a moment later",
+        "REAPI FindMissingBlobs"
+    ),
+    check!(
+        empty_blob,
+        "reapi-empty-blob",
+        "the empty blob is never missing and can be read without ever having been written",
+        "REAPI Digest: the empty blob"
+    ),
+    check!(
+        nothing,
+        "reapi-find-missing-of-nothing",
+        "an empty question has an empty answer",
+        "REAPI FindMissingBlobs"
+    ),
+    check!(
+        size,
+        "reapi-find-missing-other-size",
+        "a digest with the right hash and another size names something else",
+        "REAPI Digest"
+    ),
+    check!(
+        malformed,
+        "reapi-find-missing-malformed",
+        "a digest that is none is INVALID_ARGUMENT",
+        "REAPI Digest"
+    ),
+];
+
+async fn exact(target: &Target) -> Result<()> {
+    let bodies: Vec<_> = (0..300).map(|_| target.body(100)).collect();
+    let present = target.store(&bodies.iter().collect::<Vec<_>>()).await?;
+    let absent: Vec<Digest> = (0..700).map(|_| digest(&target.body(100))).collect();
+    // Shuffled together, so that an answer by position would show.
+    let mut asked: Vec<Digest> = present.iter().chain(&absent).cloned().collect();
+    asked.sort_by(|one, other| one.hash.cmp(&other.hash));
+    let mut missing = target.missing(asked).await.map_err(told)?;
+    let mut expected = absent;
+    for list in [&mut missing, &mut expected] {
+        list.sort_by(|one, other| one.hash.cmp(&other.hash));
+        list.dedup();
+    }
+    ensure!(
+        missing == expected,
+        "{} are said to be missing, {} are",
+        missing.len(),
+        expected.len()
+    );
+    Ok(())
+}
+
+async fn at_once(target: &Target) -> Result<()> {
+    for _ in 0..50 {
+        let body = target.body(2000);
+        target.expect_missing(&digest(&body)).await?;
+        let stored = target.store(&[&body]).await?;
+        let missing = target.missing(stored).await.map_err(told)?;
+        ensure!(missing.is_empty(), "missing right after it was acknowledged");
+    }
+    Ok(())
+}
+
+async fn empty_blob(target: &Target) -> Result<()> {
+    let empty = digest(b"");
+    let missing = target.missing(vec![empty.clone()]).await.map_err(told)?;
+    ensure!(missing.is_empty(), "the empty blob is missing");
+    let read = target.read(&target.blob_name(&empty), 0, 0).await.map_err(told)?;
+    ensure!(read.is_empty(), "the empty blob has {} bytes", read.len());
+    Ok(())
+}
+
+async fn nothing(target: &Target) -> Result<()> {
+    let missing = target.missing(Vec::new()).await.map_err(told)?;
+    ensure!(missing.is_empty(), "{missing:?}");
+    Ok(())
+}
+
+async fn size(target: &Target) -> Result<()> {
+    let stored = target.store(&[&target.body(500)]).await?;
+    let mut other = stored.first().cloned().context("nothing stored")?;
+    other.size_bytes += 1;
+    target.expect_missing(&other).await
+}
+
+async fn malformed(target: &Target) -> Result<()> {
+    let good = digest(&target.body(20));
+    let with = |hash: &str, size| Digest {
+        hash: hash.to_owned(),
+        size_bytes: size,
+    };
+    for bad in [
+        with("", 10),
+        with("abc", 10),
+        with(&good.hash[..63], 10),
+        with(&format!("{}0", good.hash), 10),
+        with(&"z".repeat(64), 10),
+        with(&format!("../{}", &good.hash[3..]), 10),
+        with(&good.hash, -1),
+        with(&good.hash, i64::MIN),
+    ] {
+        let what = format!("{bad:?}");
+        expect_code(target.missing(vec![bad]).await, &[Code::InvalidArgument]).context(what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! GetTree: a directory and all below it.
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use prost::Message as _;
+use russet_reapi::client::tonic::{Code, Status};
+use russet_reapi::proto::reapi::{Digest, Directory, DirectoryNode, FileNode, GetTreeRequest};
+
+use super::target::{Target, digest, expect_code, told};
+use crate::{Check, check, not_applicable};
+
+pub(super) const CHECKS: &[Check<Target>] = &[
+    check!(
+        whole,
+        "reapi-get-tree",
+        "every directory below the root comes, the root among them, shared ones at least once",
+        "REAPI GetTree"
+    ),
+    check!(
+        paged,
+        "reapi-get-tree-pages",
+        "small pages, followed by their tokens, give the same directories",
+        "REAPI GetTreeRequest.page_size"
+    ),
+    check!(
+        missing,
+        "reapi-get-tree-missing-root",
+        "a root that is not there is NOT_FOUND",
+        "REAPI GetTree"
+    ),
+];
+
+/// Forty directories, three deep; one of them is shared by many.
+async fn planted(target: &Target) -> Result<(Digest, Vec<Directory>)> {
+    let mark = target.name();
+    let leaf = |name: &str| Directory {
+        files: vec![FileNode {
+            name: format!("{mark}-{name}"),
+            digest: Some(digest(name.as_bytes())),
+            ..FileNode::default()
+        }],
+        ..Directory::default()
+    };
+    let node = |name: String, directory: &Directory| DirectoryNode {
+        name,
+        digest: Some(digest(&directory.encode_to_vec())),
+    };
+    let shared = leaf("shared");
+    let mut all = vec![shared.clone()];
+    let mut root = Directory::default();
+    for number in 0..19 {
+        let below = leaf(&format!("leaf-{number}"));
+        let mut middle = leaf(&format!("middle-{number}"));
+        middle.directories = vec![node("below".to_owned(), &below), node("shared".to_owned(), &shared)];
+        root.directories.push(node(format!("{number:02}"), &middle));
+        all.extend([below, middle]);
+    }
+    all.push(root.clone());
+    let bodies: Vec<Bytes> = all.iter().map(|directory| directory.encode_to_vec().into()).collect();
+    target.store(&bodies.iter().collect::<Vec<_>>()).await?;
+    Ok((digest(&root.encode_to_vec()), all))
+}
+
+/// One call; directories and the token of the next page.
+async fn page(target: &Target, root: &Digest, size: i32, token: String) -> Result<(Vec<Directory>, String), Status> {
+    let request = GetTreeRequest {
+        instance_name: target.instance.clone(),
+        root_digest: Some(root.clone()),
+        page_size: size,
+        page_token: token,
+        digest_function: 1,
+    };
+    let mut stream = target.cas().get_tree(target.request(request)).await?.into_inner();
+    let (mut all, mut token) = (Vec::new(), String::new());
+    while let Some(answer) = stream.message().await? {
+        all.extend(answer.directories);
+        token = answer.next_page_token;
+    }
+    Ok((all, token))
+}
+
+fn implemented<V>(outcome: Result<V, Status>) -> Result<V> {
+    match outcome {
+        Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
+        outcome => outcome.map_err(told),
+    }
+}
+
+fn same(found: &[Directory], planted: &[Directory]) -> Result<()> {
+    let set = |list: &[Directory]| {
+        let mut set: Vec<Vec<u8>> = list.iter().map(prost::Message::encode_to_vec).collect();
+        set.sort();
+        set.dedup();
+        set
+    };
+    let (found, planted) = (set(found), set(planted));
+    ensure!(
+        found == planted,
+        "{} directories, where {} are right",
+        found.len(),
+        planted.len()
+    );
+    Ok(())
+}
+
+async fn whole(target: &Target) -> Result<()> {
+    let (root, all) = planted(target).await?;
+    let (mut found, mut token) = implemented(page(target, &root, 0, String::new()).await)?;
+    while !token.is_empty() {
+        let (more, next) = page(target, &root, 0, token).await.map_err(told)?;
+        found.extend(more);
+        token = next;
+    }
+    same(&found, &all)
+}
+
+async fn paged(target: &Target) -> Result<()> {
+    let (root, all) = planted(target).await?;
+    let (mut found, mut token) = implemented(page(target, &root, 7, String::new()).await)?;
+    let mut calls = 1;
+    while !token.is_empty() {
+        let (more, next) = page(target, &root, 7, token).await.map_err(told)?;
+        ensure!(!more.is_empty(), "a page without directories, and a token for more");
+        found.extend(more);
+        token = next;
+        calls += 1;
+        ensure!(calls < 100, "pages without end");
+    }
+    same(&found, &all)
+}
+
+async fn missing(target: &Target) -> Result<()> {
+    planted(target).await?;
+    let absent = digest(&target.body(100));
+    match page(target, &absent, 0, String::new()).await {
+        Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
+        outcome => expect_code(outcome, &[Code::NotFound]).context("a root that is not there"),
+    }
+}
