@@ -3,6 +3,13 @@
 //! This program is two: the tests, and `tart` when it is called so. Each Pod is a test of its own, and all share one cluster with
 //! one Linux node and a few Macs.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::wildcard_imports,
+    reason = "a test fails by panicking; here clippy cannot tell one, since this program has a harness of its own"
+)]
+
 mod compare;
 mod mac;
 mod record;
