@@ -50,6 +50,8 @@ enum Layer {
     Simulation,
     /// e2e, bench, fuzz: proof, not product.
     Proof,
+    /// What tests of anything may use.
+    Testkit,
     Xtask,
 }
 
@@ -60,6 +62,7 @@ impl Layer {
             Some("crates") => Some(Self::Library),
             Some("sim") => Some(Self::Simulation),
             Some("e2e" | "bench" | "fuzz") => Some(Self::Proof),
+            Some("testkit") => Some(Self::Testkit),
             Some("xtask") => Some(Self::Xtask),
             _ => None,
         }
@@ -121,7 +124,7 @@ fn violations(metadata: &Metadata) -> Vec<String> {
     for (from, dependencies) in &graph {
         let Some(layer) = Layer::of(from) else {
             found.push(format!(
-                "{from}: belongs to no layer; put it under bin/, crates/, sim/, e2e, bench, fuzz or xtask"
+                "{from}: belongs to no layer; put it under bin/, crates/, sim/, testkit/, e2e, bench, fuzz or xtask"
             ));
             continue;
         };
@@ -148,15 +151,17 @@ fn forbidden(layer: Layer, from: &str, to: &str, kind: Option<&str>, both_contro
     }
     match (layer, target) {
         (_, Layer::Xtask) => Some("xtask is a program, not a library"),
-        (Layer::Proof, _) | (_, Layer::Library) | (Layer::Simulation, Layer::Simulation) => None,
-        (Layer::Deployable | Layer::Library, Layer::Simulation) if test_only => None,
+        (Layer::Proof | Layer::Testkit, _) | (_, Layer::Library) | (Layer::Simulation, Layer::Simulation) => None,
+        (Layer::Deployable | Layer::Library, Layer::Simulation) | (_, Layer::Testkit) if test_only => None,
         (_, Layer::Deployable | Layer::Simulation) if from == LAUNCHER => None,
         (_, Layer::Proof) if from == LAUNCHER && to == SCENARIOS => None,
         // The harness that starts real clusters, for the tests of what runs on them.
         (Layer::Deployable, Layer::Proof) if test_only && to == SCENARIOS => None,
         (_, Layer::Deployable) => Some("only bin/russet and e2e may depend on a deployable"),
         (_, Layer::Simulation) => Some("nothing that ships depends on sim/, bin/russet apart"),
-        (_, Layer::Proof) => Some("nothing depends on e2e, bench or fuzz, bin/russet and its replays apart"),
+        (_, Layer::Proof | Layer::Testkit) => {
+            Some("nothing depends on e2e, bench or fuzz, bin/russet and its replays apart")
+        }
     }
 }
 
@@ -206,7 +211,8 @@ mod tests {
             crates/cluster: crates/parts
             crates/parts:
             crates/api:
-            crates/segstore: sim/tart(dev)
+            crates/segstore: sim/tart(dev) testkit/draw(dev)
+            testkit/draw:
             sim/scaleway: crates/api sim/tart
             sim/tart:
             e2e: crates/cluster bin/kura sim/tart
