@@ -46,6 +46,17 @@ impl Draw {
         }
     }
 
+    /// The cases of a suite that this run plays, by the names that `Debug` gives them. Prints how many these are.
+    pub fn cases<T: fmt::Debug>(suite: &str, always: &str, cases: impl IntoIterator<Item = T>) -> Vec<T> {
+        let draw = Self::of(suite, always);
+        let drawn = cases
+            .into_iter()
+            .filter(|case| draw.takes(&format!("{case:?}")))
+            .collect();
+        draw.report();
+        drawn
+    }
+
     /// Whether this run plays the case. Counts, so each case is asked for once.
     pub fn takes(&self, case: &str) -> bool {
         let drawn = |seed: &String| lot(seed, &self.suite) == lot(&self.suite, case);
