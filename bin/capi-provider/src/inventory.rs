@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
 use russet_scaleway::apple_silicon::Server;
 use russet_scaleway::{Client, Error, Kind};
@@ -179,8 +178,8 @@ impl Inventories {
         }
     }
 
-    /// Makes one call, once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
-    pub async fn send(&self, zone: &Zone, server: &ServerId, call: &HostCall, send_by: Timestamp) -> Answer {
+    /// Makes one call, once. Nothing leaves here later than `within`, however long our own limiter would have it wait.
+    pub async fn send(&self, zone: &Zone, server: &ServerId, call: &HostCall, within: Duration) -> Answer {
         let scaleway = &self.0.scaleway;
         let exchange = async {
             match call {
@@ -189,8 +188,7 @@ impl Inventories {
                 HostCall::Reboot => scaleway.reboot_mac(zone, server).await,
             }
         };
-        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
-        match tokio::time::timeout(left, exchange).await {
+        match tokio::time::timeout(within, exchange).await {
             Ok(Ok(answer)) => {
                 self.observe(zone, &answer);
                 Answer::Done(answer.status)

@@ -38,6 +38,7 @@ pub mod candidates;
 pub mod capi;
 pub mod claims;
 pub mod claims_store;
+pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod decide;

@@ -41,6 +41,7 @@ use russet_controller::{Cache, Component, Manager};
 
 use crate::bootstrap::{Bootstrapper, Pool, Services};
 use crate::claims_store::ClaimStore;
+use crate::clock::Clock;
 use crate::inventory::Inventories;
 use crate::metrics::ProviderMetrics;
 use crate::registry::Registry;
@@ -75,6 +76,8 @@ pub enum Effects {
 pub struct Parts {
     /// The Scaleway API.
     pub scaleway: russet_scaleway::Client,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
     /// Longest time one exchange with it may take.
     pub call_timeout: std::time::Duration,
     /// The claims.

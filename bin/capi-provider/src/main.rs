@@ -1,9 +1,11 @@
 //! `capi-provider`: the Cluster API infrastructure provider for Mac minis at Scaleway.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use russet_capi_provider::bootstrap::Services;
+use russet_capi_provider::clock::SystemClock;
 use russet_capi_provider::config::{self, Cli, Ignored, Settings, lenient};
 use russet_capi_provider::machine::Effects;
 use russet_capi_provider::provider::{self, ABOUT, Companions, Outside};
@@ -54,6 +56,7 @@ async fn main() -> ExitCode {
             bootstrapper: provider::bootstrapper(&settings, &companions.host)?,
             services: Services::default(),
             linux_hosts: None,
+            clock: Arc::new(SystemClock),
         };
         provider::all(manager, &settings, outside, &companions)
     })

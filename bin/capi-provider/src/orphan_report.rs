@@ -1,9 +1,9 @@
 //! The report of hosts that are paid for and belong to nobody, and the removal of claims of machines that do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachine;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::claims_store::ClaimStore;
+use crate::clock::Clock;
 use crate::host::Inventory;
 use crate::inventory::Inventories;
 use crate::journal::Journal;
@@ -46,6 +47,8 @@ pub struct Report {
     pub project: russet_scaleway::ProjectId,
     /// Metrics.
     pub metrics: ProviderMetrics,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
     /// How often to look.
     pub interval: Duration,
     /// How long a call may be in flight: a finding that is younger may be nothing.
@@ -115,7 +118,7 @@ impl Report {
             })
             .await?;
         }
-        let now = Timestamp::now();
+        let now = self.clock.now();
         self.metrics.retain(|key| keys.contains(key));
         for gone in self.registry.keys().iter().filter(|key| !keys.contains(key)) {
             self.registry.forget(gone);

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use crate::bootstrap::{Bootstrapper, HostBootstrap, Pool, Recipe, Services, Ssh, StandIn};
 use crate::claims_store::ClaimStore;
+use crate::clock::Clock;
 use crate::cluster::{self, ClusterArgs};
 use crate::config::{HostArgs, Settings};
 use crate::egress::{Egress, EgressArgs};
@@ -48,6 +49,8 @@ pub struct Outside {
     pub services: Services,
     /// Linux servers that can be reached; none: over SSH.
     pub linux_hosts: Option<Arc<dyn crate::linux::hosts::Hosts>>,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl std::fmt::Debug for Outside {
@@ -182,6 +185,7 @@ fn build(
         bootstrapper,
         services,
         linux_hosts,
+        clock,
     } = outside;
     settings.rules.check(config.attempt_timeout)?;
     let concurrency = concurrency(settings, &config);
@@ -206,6 +210,7 @@ fn build(
             metrics: &metrics,
             budget: budget.clone(),
             hosts: linux_hosts,
+            clock: Arc::clone(&clock),
         },
     );
     let registry = Registry::default();
@@ -217,6 +222,7 @@ fn build(
         settings.bootstrap.bootstrap_retry_interval,
         registry.clone(),
         metrics.clone(),
+        Arc::clone(&clock),
     );
     let leftovers = Leftovers {
         client: manager.client(),
@@ -231,7 +237,7 @@ fn build(
         patience: settings.rules.flight,
     };
     let report = Report {
-        reclaimer: reclaimer(manager, settings, &config, &claims, &inventories, &metrics),
+        reclaimer: reclaimer(manager, settings, &config, &claims, &inventories, &metrics, &clock),
         leftovers,
         client: manager.client(),
         scope: manager.config().scope.clone(),
@@ -241,6 +247,7 @@ fn build(
         default_pool: settings.default_pool.clone(),
         project: config.project.clone(),
         metrics: metrics.clone(),
+        clock: Arc::clone(&clock),
         interval: settings.orphan_interval,
         patience: settings.rules.flight,
         effects: settings.effects,
@@ -256,6 +263,7 @@ fn build(
         manager,
         Parts {
             scaleway,
+            clock,
             call_timeout: config.attempt_timeout,
             claims: claims.clone(),
             inventories: inventories.clone(),
@@ -314,6 +322,7 @@ fn reclaimer(
     claims: &ClaimStore,
     inventories: &Inventories,
     metrics: &ProviderMetrics,
+    clock: &Arc<dyn Clock>,
 ) -> Option<Reclaimer> {
     let (prefix, pool) = settings.reclaim_prefix.clone().zip(settings.default_pool.clone())?;
     (settings.effects == Effects::Real).then(|| Reclaimer {
@@ -325,6 +334,7 @@ fn reclaimer(
         inventories: inventories.clone(),
         project: config.project.clone(),
         rules: settings.rules.clone(),
+        clock: Arc::clone(clock),
         call_timeout: config.attempt_timeout,
         metrics: metrics.clone(),
     })

@@ -12,9 +12,9 @@
 mod record;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayAppleSiliconMachine;
@@ -25,6 +25,7 @@ use tracing::{info, warn};
 
 use crate::claims::Claims;
 use crate::claims_store::ClaimStore;
+use crate::clock::{Clock, left};
 use crate::decide::{Action, Decision, Need, Seen, reclaim};
 use crate::flight::{Ask, Flight, Plan};
 use crate::host::Sight;
@@ -61,6 +62,8 @@ pub struct Reclaimer {
     pub project: ProjectId,
     /// How long things may take.
     pub rules: Rules,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
     /// Longest time one exchange may take.
     pub call_timeout: Duration,
     /// Metrics.
@@ -106,7 +109,7 @@ impl Reclaimer {
             image: None,
         };
         let id = format!("{:032x}", rand::random::<u128>());
-        let journal = Journal::new(&orphan.server, &id, Work::Release(release), Timestamp::now());
+        let journal = Journal::new(&orphan.server, &id, Work::Release(release), self.clock.now());
         let record = record::create(&self.claims, zone, &orphan.name, journal).await?;
         if record.is_some() {
             info!(%zone, server = %orphan.server, name = orphan.name, "an orphan goes back to the pool; it is wiped first");
@@ -182,7 +185,7 @@ impl Reclaimer {
             inventory: inventory.then(|| zone.inventory()).flatten(),
             host,
             images: None,
-            now: Timestamp::now(),
+            now: self.clock.now(),
             rules: &self.rules,
             fresh: &fresh,
         };
@@ -210,7 +213,7 @@ impl Reclaimer {
         let mut flight = Flight::new(plan, &self.rules);
         let mut written = false;
         loop {
-            match flight.ask(Timestamp::now()) {
+            match flight.ask(self.clock.now()) {
                 Ask::Write(journal) => {
                     match record::write(&self.claims, &record, *journal).await? {
                         Some(newer) => (record, written) = (newer, true),
@@ -220,12 +223,13 @@ impl Reclaimer {
                 }
                 Ask::Get(server) => {
                     let sight = self.inventories.see(&record.zone, &server).await;
-                    flight.got(sight.ok().map(|(sight, _)| sight).as_ref(), Timestamp::now());
+                    flight.got(sight.ok().map(|(sight, _)| sight).as_ref(), self.clock.now());
                 }
                 Ask::Send(server, call) => {
-                    let answer = self.inventories.send(&record.zone, &server, &call, send_by).await;
+                    let within = left(send_by, self.clock.now());
+                    let answer = self.inventories.send(&record.zone, &server, &call, within).await;
                     info!(%server, ?call, ?answer, "called Scaleway for an orphan");
-                    flight.answered(&answer, Timestamp::now());
+                    flight.answered(&answer, self.clock.now());
                 }
                 Ask::Settle(journal) => {
                     // Nobody else writes while an attempt stands, so a conflict means that it does not stand any more.

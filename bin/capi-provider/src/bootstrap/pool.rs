@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{Done, Failed, Progress, Trouble};
+use crate::clock::Clock;
 use crate::metrics::ProviderMetrics;
 use crate::registry::{Key, Registry};
 
@@ -46,6 +47,7 @@ struct Inner {
     retry: Duration,
     registry: Registry,
     metrics: ProviderMetrics,
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
     sender: UnboundedSender<Task>,
     receiver: Mutex<Option<UnboundedReceiver<Task>>>,
@@ -110,13 +112,20 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// An empty pool. Nothing happens in it before [`Pool::run`].
-    pub fn new(limit: usize, retry: Duration, registry: Registry, metrics: ProviderMetrics) -> Self {
+    pub fn new(
+        limit: usize,
+        retry: Duration,
+        registry: Registry,
+        metrics: ProviderMetrics,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Self(Arc::new(Inner {
             limit,
             retry,
             registry,
             metrics,
+            clock,
             state: Mutex::default(),
             sender,
             receiver: Mutex::new(Some(receiver)),
@@ -295,7 +304,7 @@ impl Pool {
     }
 
     fn step(&self, uid: &str, key: &Key, name: &str, state: StepState, message: Option<String>) {
-        let now = Timestamp::now();
+        let now = self.0.clock.now();
         let tell = {
             let mut pool = self.lock();
             let Some(place) = pool.places.get_mut(uid) else { return };

@@ -1,8 +1,7 @@
 //! A flight, and whoever does what it asks for.
 
-use jiff::Timestamp;
-
 use super::{Ask, Course, Flight};
+use crate::clock::Clock;
 use crate::rules::Rules;
 
 /// Who writes, looks and sends. Macs and Linux servers differ in how; when is decided by the flight.
@@ -24,21 +23,26 @@ pub(crate) trait Crew<C: Course> {
 }
 
 /// One call, from writing it down to knowing what became of it. What could not be written was not sent.
-pub(crate) async fn fly<C: Course, W: Crew<C>>(plan: C, rules: &Rules, crew: &mut W) -> Result<(), W::Error> {
+pub(crate) async fn fly<C: Course, W: Crew<C>>(
+    plan: C,
+    rules: &Rules,
+    clock: &dyn Clock,
+    crew: &mut W,
+) -> Result<(), W::Error> {
     let mut flight = Flight::new(plan, rules);
     loop {
-        match flight.ask(Timestamp::now()) {
+        match flight.ask(clock.now()) {
             Ask::Write(journal) => {
                 let written = crew.write(&journal).await?;
                 flight.wrote(written);
             }
             Ask::Get(target) => {
                 let sight = crew.look(&target).await;
-                flight.got(sight.as_ref(), Timestamp::now());
+                flight.got(sight.as_ref(), clock.now());
             }
             Ask::Send(target, call) => {
                 let answer = crew.send(&target, &call).await;
-                flight.answered(&answer, Timestamp::now());
+                flight.answered(&answer, clock.now());
             }
             Ask::Settle(ending) => {
                 let (attempt, _) = flight.plan().attempt();

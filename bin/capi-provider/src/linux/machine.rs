@@ -33,6 +33,7 @@ use super::spend::LinuxTally;
 use super::zones::Zones;
 use crate::bootstrap::{Pool, Services};
 use crate::claims_store::ClaimStore;
+use crate::clock::Clock;
 use crate::machine::Effects;
 use crate::machine::credentials::Secrets;
 use crate::machine::memory::Memory;
@@ -48,6 +49,8 @@ pub use crate::machine::Error;
 pub struct Parts {
     /// The product.
     pub cloud: Cloud,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
     /// Longest time one exchange with Scaleway may take.
     pub call_timeout: Duration,
     /// The servers.

@@ -18,6 +18,7 @@ use super::spend::LinuxTally;
 use super::zones::Zones;
 use crate::bootstrap::{Pool, Services};
 use crate::claims_store::{ClaimStore, Family};
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::metrics::ProviderMetrics;
 use crate::provider::task;
@@ -33,6 +34,7 @@ pub(crate) struct Needs<'a> {
     pub(crate) budget: Budget,
     /// Servers that can be reached; none: over SSH.
     pub(crate) hosts: Option<Arc<dyn Hosts>>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Both controllers and what runs beside them.
@@ -60,10 +62,12 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             settings.bootstrap.bootstrap_retry_interval,
             registry.clone(),
             needs.metrics.clone(),
+            Arc::clone(&needs.clock),
         );
         Parts {
             zones,
             cloud,
+            clock: Arc::clone(&needs.clock),
             call_timeout: needs.call_timeout,
             claims: claims.clone(),
             pool,
@@ -94,6 +98,7 @@ pub(crate) fn components(manager: &Manager, settings: &Settings, needs: Needs<'_
             (Product::Metal, metal.zones.clone()),
         ],
         metrics,
+        clock: needs.clock,
         interval: settings.orphan_interval,
         patience: settings.rules.flight,
         effects: settings.effects,

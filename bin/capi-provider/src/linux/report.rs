@@ -4,9 +4,9 @@
 //! they have been there for as long as a call may be in flight.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use russet_api::values::{ServerId, Zone};
@@ -20,6 +20,7 @@ use super::metrics::{LinuxMetrics, kind};
 use super::server::Product;
 use super::zones::Zones;
 use crate::claims_store::ClaimStore;
+use crate::clock::Clock;
 use crate::machine::Effects;
 use crate::orphans::{Orphan, Owner, Watch, Why, dead_claims};
 
@@ -36,6 +37,8 @@ pub struct LinuxReport {
     pub zones: [(Product, Zones); 2],
     /// Metrics.
     pub metrics: LinuxMetrics,
+    /// What decisions are made at.
+    pub clock: Arc<dyn Clock>,
     /// How often to look.
     pub interval: Duration,
     /// A finding that is younger may be nothing.
@@ -82,7 +85,7 @@ impl LinuxReport {
         let claims = self.claims.live().await?;
         let mut owners = self.owners::<ScalewayInstanceMachine>().await?;
         owners.extend(self.owners::<ScalewayElasticMetalMachine>().await?);
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let mut dead = dead_claims(&claims, &owners);
         dead.retain(|orphan| {
             let holder = claims.get(&orphan.server).map(|claim| claim.holder.namespace.as_str());

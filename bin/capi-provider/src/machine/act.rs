@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use russet_api::conditions::{Condition, Severity, reasons, types};
 use russet_api::events::apple_silicon as events;
 use russet_api::machine::{AddressType, MachineAddress, MachineInitialization, Phase};
@@ -14,7 +13,6 @@ use tracing::{info, warn};
 use super::bootstrapping::provider_id;
 use super::look::Sights;
 use super::reconcile::NOW;
-use super::status::Draft;
 use super::view::key_group;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
@@ -43,7 +41,7 @@ impl Context {
             Action::StoreCredentials(server) => return self.fetch_credentials(mac, machine, &server, sights).await,
             Action::Bootstrap(host) => return self.bootstrap(mac, machine, &host).await,
             Action::NoteReboot => {
-                let mut draft = Draft::start(mac);
+                let mut draft = self.draft(mac);
                 draft.journal(None);
                 draft.status.bootstrap_reboot_issued = Some(true);
                 self.write_draft(mac, draft).await?;
@@ -56,7 +54,7 @@ impl Context {
             Action::ForgetHost => {
                 self.parts.pool.forget(&machine.holder.uid);
                 self.secrets.delete(mac).await?;
-                let mut draft = Draft::start(mac);
+                let mut draft = self.draft(mac);
                 draft.forget_host();
                 self.write_draft(mac, draft).await?;
             }
@@ -134,7 +132,7 @@ impl Context {
                 return Ok(Outcome::After(Duration::from_secs(30)));
             }
         }
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.journal(journal);
         self.write_draft(mac, draft).await?;
         if let Some(journal) = journal {
@@ -190,7 +188,7 @@ impl Context {
     }
 
     async fn record_host(&self, mac: &Mac, machine: &Machine, host: &Host) -> Result<(), Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.forget_host();
         draft.status.server_id = Some(host.id.to_string());
         draft.status.failure_domain = Some(machine.zone.to_string());
@@ -211,7 +209,7 @@ impl Context {
         );
         self.write_draft(mac, draft).await?;
         if let Some(journal) = &machine.journal {
-            let took = Timestamp::now().duration_since(journal.started_at);
+            let took = self.parts.clock.now().duration_since(journal.started_at);
             self.parts.metrics.adopted(took.try_into().unwrap_or_default());
         }
         let note = format!("host {} of type {} in {} is ours", host.id, host.type_, machine.zone);
@@ -245,7 +243,7 @@ impl Context {
     }
 
     async fn mark_provisioned(&self, mac: &Mac) -> Result<(), Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.initialization = Some(MachineInitialization {
             provisioned: Some(true),
         });

@@ -16,7 +16,6 @@ use russet_telemetry::Secret;
 
 use super::credentials::Credentials;
 use super::reconcile::NOW;
-use super::status::Draft;
 use super::view::{CREDENTIALS_STEP, key_group};
 use super::{Context, Error, Mac};
 use crate::bootstrap::{
@@ -89,7 +88,7 @@ impl Context {
     }
 
     async fn going_on(&self, mac: &Mac, steps: Option<Vec<Step>>, message: &str) -> Result<(), Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.phase = Some(Phase::Bootstrapping);
         if let Some(steps) = steps {
             draft.status.steps = steps;
@@ -171,7 +170,7 @@ impl Context {
         if let Some(fingerprint) = &done.fingerprint {
             self.secrets.store_fingerprint(mac, &host.id, fingerprint).await?;
         }
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.steps = steps;
         draft.status.bootstrap_attempts = None;
         draft.status.host_config_hash = self.memory.last_started(&machine.holder.uid);
@@ -192,7 +191,7 @@ impl Context {
         steps: Vec<Step>,
         trouble: &Trouble,
     ) -> Result<Outcome, Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.steps = steps;
         draft.status.phase = Some(Phase::Bootstrapping);
         let mut news = None;
@@ -236,13 +235,13 @@ impl Context {
 
     /// The credentials are stored.
     pub(super) async fn note_credentials(&self, mac: &Mac) -> Result<(), Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         crate::bootstrap::note_step(
             &mut draft.status.steps,
             CREDENTIALS_STEP,
             StepState::Succeeded,
             None,
-            jiff::Timestamp::now(),
+            self.parts.clock.now(),
         );
         self.write_draft(mac, draft).await.map(drop)
     }

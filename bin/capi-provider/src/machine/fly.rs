@@ -7,9 +7,9 @@ use russet_controller::Outcome;
 use tracing::{info, warn};
 
 use super::reconcile::NOW;
-use super::status::Draft;
 use super::write::is_move_blocked;
 use super::{Context, Error, Mac};
+use crate::clock::left;
 use crate::decide::Machine;
 use crate::flight::{Answer, Crew, HostCall, Plan, fly};
 use crate::host::Sight;
@@ -30,7 +30,7 @@ impl Context {
             live: mac.clone(),
             send_by: later(later(plan.attempt.at, rules.send_within), self.parts.call_timeout),
         };
-        fly(plan, rules, &mut pilot).await?;
+        fly(plan, rules, self.parts.clock.as_ref(), &mut pilot).await?;
         self.tell_step(mac, machine, step, &work, begins).await;
         Ok(NOW)
     }
@@ -47,7 +47,7 @@ impl Context {
             {
                 return Ok(());
             }
-            let mut draft = Draft::start(&live);
+            let mut draft = self.draft(&live);
             draft.journal(Some(journal));
             match self.write_draft(&live, draft).await {
                 Err(error) if error.is_conflict() => match self.live(&live).await? {
@@ -96,7 +96,7 @@ impl Crew<Plan> for Pilot<'_> {
     type Error = Error;
 
     async fn write(&mut self, journal: &Journal) -> Result<bool, Error> {
-        let mut draft = Draft::start(&self.live);
+        let mut draft = self.context.draft(&self.live);
         draft.journal(Some(journal));
         // The attempt has an id of its own, so there is always something to write.
         let Some(written) = self.context.write_draft(&self.live, draft).await? else {
@@ -115,8 +115,9 @@ impl Crew<Plan> for Pilot<'_> {
     }
 
     async fn send(&mut self, server: &ServerId, call: &HostCall) -> Answer {
-        let inventories = &self.context.parts.inventories;
-        let answer = inventories.send(&self.machine.zone, server, call, self.send_by).await;
+        let parts = &self.context.parts;
+        let within = left(self.send_by, parts.clock.now());
+        let answer = parts.inventories.send(&self.machine.zone, server, call, within).await;
         info!(%server, ?call, ?answer, "called Scaleway");
         answer
     }

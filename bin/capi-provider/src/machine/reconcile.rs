@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use russet_controller::Outcome;
 use tracing::{debug, error, info};
 
@@ -96,7 +95,7 @@ impl Context {
                     inventory: sights.inventory.then(|| zone.inventory()).flatten(),
                     host: sights.host.as_ref(),
                     images: sights.images.as_deref().map(Vec::as_slice),
-                    now: Timestamp::now(),
+                    now: self.parts.clock.now(),
                     rules: &self.parts.rules,
                     fresh: &fresh,
                 },

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
 use russet_api::machine::Phase;
 use russet_controller::Outcome;
@@ -18,18 +17,15 @@ use crate::situation::{Report, Retry, Situation};
 use crate::surroundings::key;
 use crate::waiting::Waiting;
 
-fn outcome(retry: Retry) -> Outcome {
-    match retry {
-        Retry::After(delay) => Outcome::After(delay),
-        Retry::At(until) => {
-            let left = until.duration_since(Timestamp::now());
-            Outcome::After(Duration::try_from(left).unwrap_or_default() + Duration::from_millis(50))
-        }
-        Retry::OnEvent => Outcome::Done,
-    }
-}
-
 impl Context {
+    fn outcome(&self, retry: Retry) -> Outcome {
+        match retry {
+            Retry::After(delay) => Outcome::After(delay),
+            Retry::At(until) => Outcome::After(self.parts.clock.requeue_at(until) + Duration::from_millis(50)),
+            Retry::OnEvent => Outcome::Done,
+        }
+    }
+
     pub(super) async fn rest(&self, mac: &Mac, machine: &Machine, situation: &Situation) -> Result<Outcome, Error> {
         // A list that could not be read lately says nothing about what is free now; why it could not be read does.
         let unread = match situation {
@@ -39,12 +35,12 @@ impl Context {
         if let Some(error) = unread {
             self.parts.inventories.wait(&machine.zone, &key(mac));
             let report = Situation::Scaleway(Box::new(error)).report(machine.standing.deleting);
-            let retry = outcome(report.retry);
+            let retry = self.outcome(report.retry);
             self.report(mac, machine, report).await?;
             return Ok(retry);
         }
         let report = situation.report(machine.standing.deleting);
-        let mut retry = outcome(report.retry);
+        let mut retry = self.outcome(report.retry);
         match situation {
             Situation::Waiting(Waiting::Gone) => {
                 self.gone(mac);
@@ -86,7 +82,7 @@ impl Context {
 
     /// Writes a report into the status, if it is news.
     pub(super) async fn report(&self, mac: &Mac, machine: &Machine, report: Report) -> Result<(), Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         // A phase that says that somebody has to come stays until they did.
         if let Some(phase) = report.phase
             && draft.status.phase != Some(Phase::Failed)
@@ -113,7 +109,7 @@ impl Context {
 
     /// A record of another release, or one that somebody edited: nothing is done, and people are told.
     pub(super) async fn rest_unreadable(&self, mac: &Mac, unreadable: &Unreadable) -> Result<Outcome, Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         let condition = Condition::new(types::PROVISIONED, false, reasons::INTERNAL_ERROR)
             .message(unreadable.to_string())
             .severity(Severity::Error);

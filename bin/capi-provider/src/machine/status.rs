@@ -5,6 +5,7 @@ use russet_api::ScalewayAppleSiliconMachineStatus as Status;
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
 use russet_api::machine::{Intent, Phase};
 
+use super::Context;
 use super::Mac;
 use crate::journal::{Journal, Work};
 use crate::situation::more_reasons;
@@ -18,6 +19,12 @@ pub(super) struct Draft {
     now: Timestamp,
 }
 
+impl Context {
+    pub(super) fn draft(&self, mac: &Mac) -> Draft {
+        Draft::new(mac, self.parts.clock.now())
+    }
+}
+
 impl Draft {
     pub(super) fn new(mac: &Mac, now: Timestamp) -> Self {
         Self {
@@ -26,11 +33,6 @@ impl Draft {
             generation: mac.metadata.generation,
             now,
         }
-    }
-
-    /// Of now.
-    pub(super) fn start(mac: &Mac) -> Self {
-        Self::new(mac, Timestamp::now())
     }
 
     pub(super) fn condition(&mut self, condition: Condition) {

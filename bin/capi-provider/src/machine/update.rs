@@ -136,7 +136,7 @@ impl Context {
         if matches!(seat, Seat::Free) && (self.rejoin(mac, machine) || self.finish(mac, machine)) {
             return Ok(Kept::Same(Some(LOOK_AGAIN)));
         }
-        let now = Timestamp::now();
+        let now = self.parts.clock.now();
         let mut me = self.rollout_host(mac);
         if me.drifted() {
             // Pods are looked for only on a host that would be updated without them.
@@ -153,7 +153,7 @@ impl Context {
         } else {
             (Verdict::UpToDate, None)
         };
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         let message = draft.status.failure_message.clone().unwrap_or_default();
         put(&mut draft, &marks, &message);
         let condition = up_to_date(&verdict, &draft.status.steps);
@@ -260,7 +260,7 @@ impl Context {
         };
         let steps = mac.status.clone().unwrap_or_default().steps;
         let work = self.work(mac, machine, &host, Kind::Update);
-        self.memory.note_work(&machine.holder.uid, None, Timestamp::now());
+        self.memory.note_work(&machine.holder.uid, None, self.parts.clock.now());
         self.parts
             .pool
             .start(&machine.holder.uid, &key(mac), &host.id, steps, work);
@@ -277,7 +277,7 @@ impl Context {
             .filter(|condition| condition.reason.as_deref() == Some(reasons::apple_silicon::NODE_MISSING));
         let patience = self.parts.rules.rejoin_after;
         let since = missing.and_then(|condition| condition.last_transition_time.as_ref());
-        if since.is_none_or(|since| Timestamp::now() < later(since.0, patience)) {
+        if since.is_none_or(|since| self.parts.clock.now() < later(since.0, patience)) {
             return false;
         }
         if !self.memory.may_rejoin(&machine.holder.uid, patience) {
@@ -302,7 +302,7 @@ impl Context {
             self.secrets.store_fingerprint(mac, server, fingerprint).await?;
         }
         let hash = self.memory.last_started(uid).unwrap_or_default();
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.steps = steps;
         draft.status.tart_kubelet_binary_sha.clone_from(&done.kubelet_sha);
         put(&mut draft, &rollout::succeeded(&hash), "");
@@ -337,7 +337,7 @@ impl Context {
         trouble: &Trouble,
     ) -> Result<Outcome, Error> {
         let uid = machine.holder.uid.as_str();
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.steps = steps;
         let mut news = None;
         match trouble {
@@ -347,7 +347,7 @@ impl Context {
                 }
                 let hash = self.memory.last_started(uid).unwrap_or_default();
                 let me = self.rollout_host(mac);
-                let marks = rollout::failed(&me, &hash, &self.parts.rollout, Timestamp::now());
+                let marks = rollout::failed(&me, &hash, &self.parts.rollout, self.parts.clock.now());
                 put(&mut draft, &marks, &failed.to_string());
                 let message = format!("updating the host failed: {failed}");
                 let tail = format!("{message} (attempt {})", marks.attempts);

@@ -13,7 +13,6 @@ use tracing::warn;
 
 use super::bootstrapping::reach;
 use super::reconcile::NOW;
-use super::status::Draft;
 use super::update::{up_to_date, waits};
 use super::{Context, Error, Mac};
 use crate::bootstrap::{Done, Job, Trouble, Work};
@@ -45,7 +44,7 @@ impl Context {
 
     /// Writes down what a look found.
     pub(super) async fn looked(&self, mac: &Mac, machine: &Machine, steps: Vec<Step>) -> Result<Outcome, Error> {
-        let mut draft = Draft::start(mac);
+        let mut draft = self.draft(mac);
         draft.status.steps = steps;
         if !self.rollout_host(mac).drifted() {
             let condition = up_to_date(&Verdict::UpToDate, &draft.status.steps);

@@ -1,7 +1,6 @@
 //! Stands between a provider and Scaleway.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
@@ -9,14 +8,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::Response;
+use futures::FutureExt as _;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
+use crate::clock::WorldClock;
 use crate::life::{How, Life, Place};
-
-/// How much later a call arrives whose sender is dead: within the time that calls may be in flight, and late enough for a follower
-/// that did not wait to have done everything by then.
-const LATE: Duration = Duration::from_secs(5);
+use crate::replica::Scene;
 
 /// Who knows what the calls are about.
 pub(crate) trait Watchman: Send + Sync {
@@ -31,6 +29,7 @@ pub(crate) trait Watchman: Send + Sync {
 struct Gate {
     life: Arc<Life>,
     watchman: Arc<dyn Watchman>,
+    clock: WorldClock,
     upstream: String,
     client: reqwest::Client,
 }
@@ -61,11 +60,12 @@ impl Drop for Open {
     }
 }
 
-pub(crate) async fn open(life: Arc<Life>, watchman: Arc<dyn Watchman>, upstream: &str) -> Result<Open> {
+pub(crate) async fn open(scene: &impl Scene, life: Arc<Life>) -> Result<Open> {
     let gate = Gate {
         life,
-        watchman,
-        upstream: upstream.to_owned(),
+        watchman: scene.watchman(),
+        clock: scene.clock().clone(),
+        upstream: scene.sim().url().to_owned(),
         // Without TLS there is nobody to vouch for, and the authorities of the system take long to read.
         client: reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?,
     };
@@ -116,10 +116,8 @@ async fn pass(State(gate): State<Gate>, method: Method, uri: Uri, headers: Heade
             std::future::pending().await
         }
         Some(How::DieWhile) => {
-            tokio::spawn(async move {
-                tokio::time::sleep(LATE).await;
-                gate.forward(call).await;
-            });
+            let clock = gate.clock.clone();
+            clock.lose(async move { drop(gate.forward(call).await) }.boxed()).await;
             life.end();
             std::future::pending().await
         }

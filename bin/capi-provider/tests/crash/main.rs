@@ -10,7 +10,8 @@
 //! Everything a host is reached and joined by is real, too: the fleet's key in IAM, a bootstrap token that a signing request is made
 //! with, an egress Service. A run without faults is recorded first. Then each of its writes to Kubernetes and each of its calls to
 //! Scaleway is the one at which the provider dies, before it, after it, or with the call still on its way; or the one that fails. A fresh
-//! provider must make everything whole. Macs are played here, Linux servers in [`linux`]; how is the same, [`suite`].
+//! provider must make everything whole. Macs are played here, Linux servers in [`linux`]; how is the same, [`suite`]. Nothing waits for
+//! the time in which a lost call may arrive: providers ask the [`clock`] of their world.
 
 #![allow(
     clippy::expect_used,
@@ -22,6 +23,7 @@
 )]
 
 mod cases;
+mod clock;
 mod gate;
 mod interleaved;
 mod ledger;

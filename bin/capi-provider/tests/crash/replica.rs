@@ -22,6 +22,7 @@ use russet_telemetry::{Metrics, Secret};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::WorldClock;
 use crate::gate::{self, Open, Watchman};
 use crate::life::{Cut, Life};
 use crate::stage::Stage;
@@ -29,13 +30,15 @@ use crate::stage::Stage;
 /// Times that keep the proportions of the real ones.
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 const EXCHANGE: Duration = Duration::from_secs(2);
-const FLIGHT: Duration = Duration::from_secs(9);
+pub(crate) const FLIGHT: Duration = Duration::from_secs(9);
 
 /// What a provider finds when it starts.
 pub(crate) trait Scene {
     fn stage(&self) -> &Stage;
 
     fn sim(&self) -> &Sim;
+
+    fn clock(&self) -> &WorldClock;
 
     fn watchman(&self) -> Arc<dyn Watchman>;
 
@@ -67,7 +70,7 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) async fn start(scene: &impl Scene, life: Arc<Life>) -> Result<Self> {
-        let gate = gate::open(Arc::clone(&life), scene.watchman(), scene.sim().url()).await?;
+        let gate = gate::open(scene, Arc::clone(&life)).await?;
         let (stage, elects) = (scene.stage(), scene.elects());
         let namespace = &stage.namespace;
         let cli = Cli::try_parse_from(

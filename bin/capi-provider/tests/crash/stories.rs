@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::ResourceExt as _;
@@ -52,16 +51,14 @@ async fn a_call_that_our_own_limiter_holds_back_too_long_is_never_sent() -> Resu
     let call = HostCall::Rename {
         to: "too-late".to_owned(),
     };
-    let send_by = Timestamp::now() + Duration::from_millis(50);
-    let answer = inventories.send(&zone, &server, &call, send_by).await;
+    let answer = inventories.send(&zone, &server, &call, Duration::from_millis(50)).await;
     ensure!(answer == Answer::Unknown, "{answer:?}");
     // Whoever is served after it shows that its turn has come and gone.
     inventories.see(&zone, &server).await?;
     let renames = sim.handle().calls("PATCH", "/apple-silicon/v1alpha1/zones/*/servers/*");
     ensure!(renames == 0, "it was sent after all");
     // In time, the same call goes through.
-    let send_by = Timestamp::now() + Duration::from_secs(20);
-    let answer = inventories.send(&zone, &server, &call, send_by).await;
+    let answer = inventories.send(&zone, &server, &call, Duration::from_secs(20)).await;
     ensure!(matches!(answer, Answer::Done(_)), "{answer:?}");
     Ok(())
 }
@@ -87,6 +84,7 @@ async fn a_claim_for_a_host_of_another_zone_is_no_orphan() -> Result<()> {
         name: "stray".to_owned(),
         ..Minis::default()
     })?;
+    world.until_orphans_count().await?;
     wait::until_true("the stray to be reported", PATIENCE, || async {
         Ok(replica.metric(&["scaleway_orphan_servers{", "fr-par-1", "unknown"]) == Some(1.0))
     })
@@ -246,6 +244,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
         .create_ssh_key("gone", &format!("{public} tuist-capi-gone"))
         .await?;
     let count = |kind: &str| replica.metric(&["scaleway_orphans{", kind]);
+    world.until_orphans_count().await?;
     wait::until("both to be reported", PATIENCE, || async {
         let found = (count("credential_secret"), count("ssh_key"));
         Ok(if found == (Some(1.0), Some(1.0)) {
@@ -273,6 +272,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
     // The claim still says whose host it was.
     let replica = Replica::start(&world, Life::new(None)).await?;
     let count = |kind: &str| replica.metric(&["scaleway_orphans{", kind]);
+    world.until_orphans_count().await?;
     wait::until("its token to be reported", PATIENCE, || async {
         let found = count("bootstrap_token");
         Ok(if found == Some(1.0) {

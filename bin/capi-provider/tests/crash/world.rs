@@ -14,16 +14,17 @@ use russet_capi_provider::provider::Outside;
 use russet_scaleway::Config;
 use russet_scaleway::iam::SshKey;
 use russet_sim_scaleway::{Delays, Factor, Minis, Options, Settings, Sim};
-use russet_testkit::TestCluster;
+use russet_testkit::{TestCluster, wait};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::clock::{Pace, WorldClock};
 use crate::gate::Watchman;
 use crate::ledger::{Ledger, POOL};
 use crate::life::Life;
-use crate::replica::{self, Scene};
+use crate::replica::{self, FLIGHT, Scene};
 use crate::setter::Setter;
-use crate::stage::{Stage, names};
+use crate::stage::{PATIENCE, Stage, names};
 use crate::suite::Played;
 
 const KIND: &str = "ScalewayAppleSiliconMachine";
@@ -36,6 +37,7 @@ pub(crate) const BROKEN: &str = "broken";
 
 pub(crate) struct World {
     pub(crate) sim: Sim,
+    pub(crate) clock: WorldClock,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) stage: Stage,
     /// Flags besides those of every provider here.
@@ -73,6 +75,7 @@ impl World {
             ..Minis::default()
         })?;
         Ok(Self {
+            clock: WorldClock::new(sim.handle(), Pace::Steps),
             ledger: Arc::new(Ledger::new(sim.handle().clone())),
             stage: Stage::new(cluster, name).await?,
             flags: Vec::new(),
@@ -84,6 +87,15 @@ impl World {
             servers: ids(&sim.handle().servers()),
             sim,
         })
+    }
+
+    /// Waits until what belongs to no machine was looked for, and lets what was seen then have been there for long enough to count.
+    pub(crate) async fn until_orphans_count(&self) -> Result<()> {
+        let looks = || self.sim.handle().calls("GET", "/iam/v1alpha1/ssh-keys");
+        let before = looks();
+        wait::until_true("orphans to be looked for", PATIENCE, || async { Ok(looks() > before) }).await?;
+        self.clock.pass(FLIGHT).await;
+        Ok(())
     }
 
     /// A client of the emulator, past every gate.
@@ -178,6 +190,10 @@ impl Scene for World {
         &self.sim
     }
 
+    fn clock(&self) -> &WorldClock {
+        &self.clock
+    }
+
     fn watchman(&self) -> Arc<dyn Watchman> {
         Arc::clone(&self.ledger) as _
     }
@@ -220,6 +236,7 @@ impl Scene for World {
             bootstrapper: Arc::new(setter),
             services,
             linux_hosts: None,
+            clock: Arc::new(self.clock.clone()),
         })
     }
 }

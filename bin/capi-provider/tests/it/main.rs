@@ -12,6 +12,9 @@ mod linux;
 mod replica;
 mod world;
 
+/// Cases that ever failed.
+const ALWAYS: &str = include_str!("always.txt");
+
 mod chaos;
 mod crash;
 mod lifecycle;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use russet_capi_provider::bootstrap::{Bootstrapper, Services};
+use russet_capi_provider::clock::SystemClock;
 use russet_capi_provider::config::{Cli, Settings};
 use russet_capi_provider::linux::hosts::Hosts;
 use russet_capi_provider::provider::{self, ABOUT, Outside};
@@ -215,6 +216,7 @@ impl Provider {
             bootstrapper,
             services,
             linux_hosts,
+            clock: Arc::new(SystemClock),
         };
         let components = provider::components(&manager, &settings, outside)?;
         let stop = CancellationToken::new();

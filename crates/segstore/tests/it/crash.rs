@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use russet_draw::Draw;
 use russet_segstore::{Begin, CrashBackend, Durability, Error, Key, Kind, Outcome, Put, Store, Survival};
 
+use crate::ALWAYS;
 use crate::world::{BLOB, Dice, HandClock, RESULT, body, id_of, setting, small_options};
 
 const NAMESPACES: [&str; 2] = ["ios", "web"];
@@ -398,7 +400,7 @@ fn no_stop_loses_what_was_acknowledged_or_shows_what_was_not() {
     let points = setting("SEGSTORE_STOPS", 4);
     let first = setting("SEGSTORE_FIRST", 0);
     let mut stops = 0;
-    for seed in first..first + traces {
+    for seed in Draw::cases("stopped traces", ALWAYS, first..first + traces) {
         let operations = run(seed, None).max(1);
         let step = (operations / points).max(1);
         let mut point = seed % step;
@@ -408,16 +410,17 @@ fn no_stop_loses_what_was_acknowledged_or_shows_what_was_not() {
             point += step;
         }
     }
-    println!("{traces} traces, {stops} stops with three rounds each");
+    println!("{stops} stops with three rounds each");
 }
 
 /// A short trace, stopped at every single operation, under many outcomes of the power loss.
 #[test]
 fn every_operation_of_a_trace_is_a_safe_place_to_stop() {
-    for seed in [2, 11] {
-        for point in 0..run(seed, None) {
-            run(seed, Some(point));
-        }
+    let all = [2, 11]
+        .into_iter()
+        .flat_map(|seed| (0..run(seed, None)).map(move |point| (seed, point)));
+    for (seed, point) in Draw::cases("operations to stop at", ALWAYS, all) {
+        run(seed, Some(point));
     }
 }
 

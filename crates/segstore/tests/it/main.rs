@@ -16,6 +16,9 @@
 
 //! The store from outside.
 
+/// Cases that ever failed.
+const ALWAYS: &str = include_str!("always.txt");
+
 mod basics;
 mod clock;
 mod crash;

@@ -1,10 +1,17 @@
 use russet_telemetry::Metrics;
 
 use super::*;
+use crate::clock::SystemClock;
 
 fn pool(limit: usize) -> Pool {
     let metrics = ProviderMetrics::new(&Metrics::new());
-    Pool::new(limit, Duration::from_mins(1), Registry::default(), metrics)
+    Pool::new(
+        limit,
+        Duration::from_mins(1),
+        Registry::default(),
+        metrics,
+        Arc::new(SystemClock),
+    )
 }
 
 fn key(name: &str) -> Key {

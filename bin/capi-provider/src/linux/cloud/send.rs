@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use russet_api::values::{ServerId, Zone};
 use russet_scaleway::baremetal::{self, OrderMetal, UpdateMetal};
 use russet_scaleway::error::EffectKnown;
@@ -96,18 +95,17 @@ impl From<Error> for Trouble {
 }
 
 impl Cloud {
-    /// Makes one call, once. Nothing leaves here after `send_by`, however long our own limiter would have it wait.
+    /// Makes one call, once. Nothing leaves here later than `within`, however long our own limiter would have it wait.
     pub async fn send(
         &self,
         zone: &Zone,
         server: Option<&ServerId>,
         call: &Call,
         payload: &Payload,
-        send_by: Timestamp,
+        within: Duration,
         slowest: Duration,
     ) -> Sent {
-        let left = send_by.duration_since(Timestamp::now()).try_into().unwrap_or_default();
-        let answer = tokio::time::timeout(left, self.exchange(zone, server, call, payload)).await;
+        let answer = tokio::time::timeout(within, self.exchange(zone, server, call, payload)).await;
         let refused = match answer {
             Ok(Ok(shown)) => {
                 let made = shown.server.as_ref().filter(|_| *call == Call::Create);

@@ -11,7 +11,6 @@ use russet_controller::Outcome;
 use tracing::info;
 
 use super::look::Sights;
-use super::status::Draft;
 use super::view::UP;
 use super::{Context, Error};
 use crate::claims_store::Taken;
@@ -51,7 +50,7 @@ impl Context {
                 self.set_provider_id(object, &id.to_string()).await?;
             }
             Action::MarkProvisioned => {
-                let mut draft = Draft::start(object);
+                let mut draft = self.draft(object);
                 draft.status.initialization = Some(MachineInitialization {
                     provisioned: Some(true),
                 });
@@ -69,7 +68,7 @@ impl Context {
             Action::ForgetServer => {
                 self.parts.pool.forget(&machine.holder.uid);
                 self.secrets.delete(object).await?;
-                let mut draft = Draft::start(object);
+                let mut draft = self.draft(object);
                 draft.forget_server();
                 self.write_draft(object, draft).await?;
             }
@@ -101,14 +100,14 @@ impl Context {
             Some(_) => self.hold_move(object).await?,
             None => object.clone(),
         };
-        let mut draft = Draft::start(&held);
+        let mut draft = self.draft(&held);
         draft.journal(journal);
         self.write_draft(&held, draft).await?;
         Ok(Outcome::After(Duration::from_secs(1)))
     }
 
     async fn record_server<K: LinuxKind>(&self, object: &K, machine: &Machine, server: &ServerId) -> Result<(), Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         if draft.status.server_id.as_deref() != Some(server.as_str()) {
             draft.forget_server();
         }
@@ -133,7 +132,7 @@ impl Context {
         server: &Server,
         attachment: Option<&Attachment>,
     ) -> Result<(), Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         draft.status.failure_domain = Some(machine.zone.to_string());
         draft.status.addresses = server
             .address
@@ -158,7 +157,7 @@ impl Context {
     }
 
     async fn mark_joined<K: LinuxKind>(&self, object: &K, machine: &Machine) -> Result<(), Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         draft.status.bootstrap_attempts = None;
         draft.status.failure_reason = None;
         draft.status.failure_message = None;

@@ -17,6 +17,7 @@ use super::look::Sights;
 use super::status::Draft;
 use super::{Context, Error};
 use crate::bootstrap::Problem;
+use crate::clock::left;
 use crate::flight::{Crew, fly};
 use crate::journal::later;
 use crate::linux::call::{Call, Sight, Target};
@@ -75,7 +76,7 @@ impl Context {
             prepared: &prepared,
             send_by: later(later(plan.at, rules.send_within), self.parts.call_timeout),
         };
-        fly(plan, rules, &mut pilot).await?;
+        fly(plan, rules, self.parts.clock.as_ref(), &mut pilot).await?;
         Ok(NOW)
     }
 
@@ -174,7 +175,7 @@ impl Context {
     }
 
     async fn not_ready<K: LinuxKind>(&self, object: &K, problem: Problem) -> Result<Outcome, Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         let deleting = object.meta().deletion_timestamp.is_some();
         let concern = if deleting { types::DELETING } else { types::PROVISIONED };
         if !deleting {
@@ -222,7 +223,7 @@ impl Context {
             {
                 return Ok(());
             }
-            let mut draft = Draft::start(&live);
+            let mut draft = self.draft(&live);
             draft.journal(ending.journal.as_ref());
             if let Some(done) = &ending.done {
                 note(&mut draft, done, prepared);
@@ -328,7 +329,7 @@ impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
     type Error = Error;
 
     async fn write(&mut self, journal: &Journal) -> Result<bool, Error> {
-        let mut draft = Draft::start(&self.live);
+        let mut draft = self.context.draft(&self.live);
         draft.journal(Some(journal));
         // The attempt has an id of its own, so there is always something to write.
         let Some(written) = self.context.write_draft(&self.live, draft).await? else {
@@ -359,9 +360,10 @@ impl<K: LinuxKind> Crew<Plan> for Pilot<'_, K> {
         let (parts, zone) = (&self.context.parts, &self.machine.zone);
         let payload = &self.prepared.payload;
         self.calls(server, call);
+        let within = left(self.send_by, parts.clock.now());
         let Sent { answer, shown } = parts
             .cloud
-            .send(zone, server, call, payload, self.send_by, parts.slowest_retry)
+            .send(zone, server, call, payload, within, parts.slowest_retry)
             .await;
         self.calls(server, call);
         self.remember(server, call, &answer, shown);

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
@@ -18,7 +17,6 @@ use russet_controller::Outcome;
 use serde_json::json;
 
 use super::look::Sights;
-use super::status::Draft;
 use super::view::JOIN;
 use super::{Context, Error};
 use crate::bootstrap::{Done, Failed, Problem, Progress, Seat, Trouble, Work};
@@ -239,7 +237,7 @@ impl Context {
         machine: &Machine,
         server: &Server,
     ) -> Result<Outcome, Error> {
-        let overdue = is_overdue(machine, &self.parts.rules, Timestamp::now());
+        let overdue = is_overdue(machine, &self.parts.rules, self.parts.clock.now());
         self.errand(object, machine, server, Purpose::Inspect { overdue }).await
     }
 
@@ -291,7 +289,7 @@ impl Context {
             }
             Seat::Full => Ok(Outcome::After(LOOK_AGAIN)),
             Seat::Running(steps) => {
-                let mut draft = Draft::start(object);
+                let mut draft = self.draft(object);
                 draft.status.steps = steps;
                 self.write_draft(object, draft).await?;
                 Ok(Outcome::After(LOOK_AGAIN))
@@ -322,7 +320,7 @@ impl Context {
         if let Some(fingerprint) = &done.fingerprint {
             self.secrets.store_fingerprint(object, &server.id, fingerprint).await?;
         }
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         draft.status.steps = steps;
         draft.step(JOIN, StepState::Succeeded, None);
         draft.status.kubelet_config_hash.clone_from(&done.kubelet_sha);
@@ -353,7 +351,7 @@ impl Context {
         } else {
             types::BOOTSTRAPPED
         };
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         draft.status.steps = steps;
         let mut news = None;
         match trouble {
@@ -363,7 +361,7 @@ impl Context {
                 }
                 let attempts = draft.status.bootstrap_attempts.unwrap_or_default().saturating_add(1);
                 draft.status.bootstrap_attempts = Some(attempts);
-                let overdue = is_overdue(machine, &self.parts.rules, Timestamp::now());
+                let overdue = is_overdue(machine, &self.parts.rules, self.parts.clock.now());
                 let reason = if overdue && purpose != Purpose::Update {
                     reasons::linux::JOIN_TIMED_OUT
                 } else {
@@ -415,7 +413,7 @@ impl Context {
         if let Some(address) = private_address {
             let address = address.to_string();
             metadata.insert("labels".to_owned(), json!({PN_IPV4: address}));
-            let mut draft = Draft::start(object);
+            let mut draft = self.draft(object);
             draft
                 .status
                 .addresses

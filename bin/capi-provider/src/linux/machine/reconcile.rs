@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use russet_controller::Outcome;
 use tokio::time::Instant;
@@ -99,7 +98,7 @@ impl Context {
                     catalog: sights.catalog.as_ref(),
                     private_address: sights.private_address,
                     config_hash: sights.config_hash.as_deref(),
-                    now: Timestamp::now(),
+                    now: self.parts.clock.now(),
                     rules: &self.parts.rules,
                     fresh: &fresh,
                 },

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::events::{Event, EventType};
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
@@ -34,10 +33,7 @@ impl Context {
                 Outcome::After(delay.min(self.parts.slowest_retry))
             }
             Retry::After(delay) => Outcome::After(delay),
-            Retry::At(until) => {
-                let left = until.duration_since(Timestamp::now());
-                Outcome::After(Duration::try_from(left).unwrap_or_default() + Duration::from_millis(50))
-            }
+            Retry::At(until) => Outcome::After(self.parts.clock.requeue_at(until) + Duration::from_millis(50)),
             Retry::OnEvent => Outcome::Done,
         }
     }
@@ -80,7 +76,7 @@ impl Context {
         report: Report,
         situation: &Situation,
     ) -> Result<(), Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         if let Some(phase) = report.phase {
             draft.status.phase = Some(phase);
         }
@@ -131,7 +127,7 @@ impl Context {
         object: &K,
         unreadable: &Unreadable,
     ) -> Result<Outcome, Error> {
-        let mut draft = Draft::start(object);
+        let mut draft = self.draft(object);
         let condition = Condition::new(types::PROVISIONED, false, reasons::INTERNAL_ERROR)
             .message(unreadable.to_string())
             .severity(Severity::Error);

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use russet_api::conditions::{self, Condition, ConditionStatus, Severity, reasons, types};
 use russet_api::machine::{Intent, Phase, StepState};
 
+use super::Context;
 use crate::bootstrap::note_step;
 use crate::linux::journal::{How, Journal, Work};
 use crate::linux::kind::{LinuxKind, Status};
@@ -19,16 +20,18 @@ pub(super) struct Draft {
     pub(super) now: Timestamp,
 }
 
-impl Draft {
-    pub(super) fn start<K: LinuxKind>(object: &K) -> Self {
-        Self {
+impl Context {
+    pub(super) fn draft<K: LinuxKind>(&self, object: &K) -> Draft {
+        Draft {
             status: object.status(),
             deleting: object.meta().deletion_timestamp.is_some(),
             generation: object.meta().generation,
-            now: Timestamp::now(),
+            now: self.parts.clock.now(),
         }
     }
+}
 
+impl Draft {
     pub(super) fn condition(&mut self, condition: Condition) {
         let condition = condition.observed_generation(self.generation);
         conditions::set(&mut self.status.conditions, condition, self.now);

@@ -19,6 +19,7 @@ use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 
 use super::doors::{Boots, Doors, Used};
+use crate::clock::{Pace, WorldClock};
 use crate::gate::{Call, Watchman};
 use crate::life::Life;
 use crate::replica::Scene;
@@ -68,6 +69,7 @@ impl Kind {
 
 pub(super) struct World {
     sim: Sim,
+    clock: WorldClock,
     kind: Kind,
     stage: Stage,
     /// What was paid for before.
@@ -81,7 +83,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) async fn new(cluster: &TestCluster, name: &str, kind: Kind) -> Result<Self> {
+    pub(super) async fn new(cluster: &TestCluster, name: &str, kind: Kind, pace: Pace) -> Result<Self> {
         let moment = Duration::from_millis(100);
         let sim = Sim::start(Options {
             clock_factor: Factor::REAL,
@@ -109,6 +111,7 @@ impl World {
             added: AtomicUsize::new(0),
             paid: AtomicUsize::new(0),
             _boots: Boots::of(sim.handle().clone(), stage.client.clone(), Arc::clone(&used)),
+            clock: WorldClock::new(sim.handle(), pace),
             used,
             stage,
             sim,
@@ -140,6 +143,10 @@ impl Scene for World {
         &self.sim
     }
 
+    fn clock(&self) -> &WorldClock {
+        &self.clock
+    }
+
     fn watchman(&self) -> Arc<dyn Watchman> {
         Arc::new(Reader)
     }
@@ -150,7 +157,7 @@ impl Scene for World {
             "--orphan-reclaim-interval=30s",
             "--linux-cluster-dns=10.96.0.10",
             "--linux-kubernetes-version=v1.35",
-            "--linux-refusal-retry=1s",
+            "--linux-refusal-retry=250ms",
             "--linux-inspect-after=2s",
             "--linux-install-grace=10s",
         ]
@@ -177,6 +184,7 @@ impl Scene for World {
                 client: self.stage.client.clone(),
                 used: Arc::clone(&self.used),
             })),
+            clock: Arc::new(self.clock.clone()),
         })
     }
 }

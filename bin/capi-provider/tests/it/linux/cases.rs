@@ -7,9 +7,12 @@ use russet_capi_provider::linux::decide::UserData;
 use russet_capi_provider::linux::server::Product;
 use russet_capi_provider::linux::situation::Situation;
 use russet_capi_provider::linux::wanted::Source;
+use russet_draw::Draw;
 
 use super::replica::{Replica, run_to_rest};
 use super::world::{PREFIX, World};
+use crate::ALWAYS;
+use crate::crash::cross;
 use crate::replica::{FAULTS, Fault};
 
 /// A kind of machine, and whether its operating system takes a script.
@@ -69,54 +72,44 @@ fn live(kind: Kind, fault_at: usize, fault: Fault, delete_at: Option<usize>) -> 
 
 #[test]
 fn a_fault_at_any_step_of_provisioning_heals_and_makes_no_second_server() {
-    for kind in KINDS {
-        for fault in FAULTS {
-            for at in 0..STEPS {
-                let world = live(kind, at, fault, None);
-                world.check();
-                let machine = world.objects.values().next().unwrap();
-                assert!(machine.progress.joined, "{kind:?} {fault:?} at {at}: {world:#?}");
-                assert!(world.created <= 1, "{kind:?} {fault:?} at {at}");
-                assert!(!matches!(machine.progress.user_data, UserData::Given(_)));
-                assert!(machine.intent.is_none(), "{kind:?} {fault:?} at {at}");
-            }
-        }
+    let all = cross(cross(KINDS, FAULTS), 0..STEPS);
+    for ((kind, fault), at) in Draw::cases("faults at a provisioning", ALWAYS, all) {
+        let world = live(kind, at, fault, None);
+        world.check();
+        let machine = world.objects.values().next().unwrap();
+        assert!(machine.progress.joined, "{kind:?} {fault:?} at {at}: {world:#?}");
+        assert!(world.created <= 1, "{kind:?} {fault:?} at {at}");
+        assert!(!matches!(machine.progress.user_data, UserData::Given(_)));
+        assert!(machine.intent.is_none(), "{kind:?} {fault:?} at {at}");
     }
 }
 
 #[test]
 fn a_fault_at_any_step_of_a_deletion_leaves_nothing_behind() {
-    for kind in KINDS {
-        for fault in FAULTS {
-            for at in 0..70 {
-                let world = live(kind, STEPS + at, fault, Some(STEPS));
-                world.check_empty();
-                let wipes: u32 = world.boxes.values().map(|it| it.wipes).sum();
-                let most = if fault == Fault::None { 1 } else { 2 };
-                assert!(
-                    if kind == Kind::Adopted {
-                        (1..=most).contains(&wipes)
-                    } else {
-                        wipes == 0
-                    },
-                    "{wipes} wipes: {kind:?} {fault:?} at {at}"
-                );
-            }
-        }
+    let all = cross(cross(KINDS, FAULTS), 0..70);
+    for ((kind, fault), at) in Draw::cases("faults at a deletion", ALWAYS, all) {
+        let world = live(kind, STEPS + at, fault, Some(STEPS));
+        world.check_empty();
+        let wipes: u32 = world.boxes.values().map(|it| it.wipes).sum();
+        let most = if fault == Fault::None { 1 } else { 2 };
+        assert!(
+            if kind == Kind::Adopted {
+                (1..=most).contains(&wipes)
+            } else {
+                wipes == 0
+            },
+            "{wipes} wipes: {kind:?} {fault:?} at {at}"
+        );
     }
 }
 
 #[test]
 fn a_deletion_at_any_step_of_provisioning_leaves_nothing_behind() {
-    for kind in KINDS {
-        for at in 0..STEPS {
-            for fault in FAULTS.into_iter().chain([Fault::None]) {
-                for after in 0..3 {
-                    let world = live(kind, at + after, fault, Some(at));
-                    world.check_empty();
-                }
-            }
-        }
+    let faults: Vec<Fault> = FAULTS.into_iter().chain([Fault::None]).collect();
+    let all = cross(cross(cross(KINDS, faults), 0..STEPS), 0..3);
+    for (((kind, fault), at), after) in Draw::cases("deletions during a provisioning", ALWAYS, all) {
+        let world = live(kind, at + after, fault, Some(at));
+        world.check_empty();
     }
 }
 
