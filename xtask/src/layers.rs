@@ -48,7 +48,7 @@ enum Layer {
     Deployable,
     Library,
     Simulation,
-    /// e2e, bench, fuzz: proof, not product.
+    /// testkit, e2e, bench, fuzz: proof, not product.
     Proof,
     Xtask,
 }
@@ -59,7 +59,7 @@ impl Layer {
             Some("bin") => Some(Self::Deployable),
             Some("crates") => Some(Self::Library),
             Some("sim") => Some(Self::Simulation),
-            Some("e2e" | "bench" | "fuzz") => Some(Self::Proof),
+            Some("testkit" | "e2e" | "bench" | "fuzz") => Some(Self::Proof),
             Some("xtask") => Some(Self::Xtask),
             _ => None,
         }
@@ -121,7 +121,7 @@ fn violations(metadata: &Metadata) -> Vec<String> {
     for (from, dependencies) in &graph {
         let Some(layer) = Layer::of(from) else {
             found.push(format!(
-                "{from}: belongs to no layer; put it under bin/, crates/, sim/, e2e, bench, fuzz or xtask"
+                "{from}: belongs to no layer; put it under bin/, crates/, sim/, testkit/, e2e, bench, fuzz or xtask"
             ));
             continue;
         };
@@ -152,6 +152,7 @@ fn forbidden(layer: Layer, from: &str, to: &str, kind: Option<&str>, both_contro
         (Layer::Deployable | Layer::Library, Layer::Simulation) if test_only => None,
         (_, Layer::Deployable | Layer::Simulation) if from == LAUNCHER => None,
         (_, Layer::Proof) if from == LAUNCHER && to == SCENARIOS => None,
+        (_, Layer::Proof) if test_only && to.starts_with("testkit/") => None,
         // The harness that starts real clusters, for the tests of what runs on them.
         (Layer::Deployable, Layer::Proof) if test_only && to == SCENARIOS => None,
         (_, Layer::Deployable) => Some("only bin/russet and e2e may depend on a deployable"),
@@ -206,7 +207,8 @@ mod tests {
             crates/cluster: crates/parts
             crates/parts:
             crates/api:
-            crates/segstore: sim/tart(dev)
+            crates/segstore: sim/tart(dev) testkit/skip(dev)
+            testkit/skip:
             sim/scaleway: crates/api sim/tart
             sim/tart:
             e2e: crates/cluster bin/kura sim/tart
@@ -235,6 +237,7 @@ mod tests {
         refused("bin/kura: e2e\ne2e:", "nothing depends on e2e");
         refused("crates/vm: e2e\ne2e:", "nothing depends on e2e");
         refused("bin/russet: bench\nbench:", "nothing depends on e2e");
+        refused("crates/vm: testkit/skip\ntestkit/skip:", "nothing depends on e2e");
         refused("crates/vm: xtask\nxtask:", "xtask is a program");
     }
 
