@@ -111,8 +111,7 @@ mod tests {
     async fn says(script: &str) -> Result<IpAddr, String> {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("tailscale");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        russet_program::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         tailnet(&program).await.map_err(|error| error.to_string())
     }
 
