@@ -83,7 +83,6 @@ fn choose(cards: impl Iterator<Item = Card>) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     fn card(name: &str, up: bool, address: &str) -> Card {
         Card {

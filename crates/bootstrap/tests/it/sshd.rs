@@ -41,7 +41,7 @@ async fn start(folder: &Path, host_keys: &[&PrivateKey], user_key: &PrivateKey) 
         .collect();
     // The server wants to be told its port. Of an address of its own, no other test takes it in between.
     let [.., high, low] = std::process::id().to_be_bytes();
-    let address = std::net::TcpListener::bind(([127, 81, high, low], 0))
+    let address = std::net::TcpListener::bind(SocketAddr::from(([127, 81, high, low], 0)))
         .unwrap()
         .local_addr()
         .unwrap();
