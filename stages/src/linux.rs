@@ -42,19 +42,13 @@ pub const STORAGE: &str = "local-path-storage";
 /// The network between caches and runners.
 pub const PRIVATE_NETWORK: &str = "tuist-runner-cache";
 
-/// Whether such servers can run here; prints why not, since a test that quietly does nothing is worse than none.
-pub async fn can_run() -> bool {
+/// Whether such servers can run here; the test says why not.
+pub async fn can_run(test: &str) -> bool {
     let possible = match node::check() {
         Ok(()) => russet_sim_linux::check_data().await.map_err(str::to_owned),
         Err(reason) => Err(reason.to_string()),
     };
-    match possible {
-        Ok(()) => true,
-        Err(reason) => {
-            eprintln!("SKIPPED: {reason}");
-            false
-        }
-    }
+    russet_skip::can_run(test, possible)
 }
 
 /// `sim-linux`, which is also what runs inside of servers.

@@ -92,11 +92,10 @@ impl LinuxBox {
             assert!(copied.success());
         }
         let sbin = new.folder.path().join("local/sbin");
-        fs::create_dir_all(&sbin).unwrap();
-        for name in COMMANDS {
-            let path = sbin.join(name);
-            fs::write(&path, include_str!("shim.sh")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (first, others) = COMMANDS.split_first().unwrap();
+        russet_program::write(&sbin.join(first), include_str!("shim.sh")).unwrap();
+        for name in others {
+            fs::hard_link(sbin.join(first), sbin.join(name)).unwrap();
         }
         new
     }

@@ -25,7 +25,7 @@ pub(crate) const LONG: Duration = Duration::from_mins(5);
 /// `kubelet-rbac`, `provisioner-rbac`, `no-public-ip`, `hostname-address`: what each of them broke is used here.
 #[tokio::test(flavor = "multi_thread")]
 async fn cache_nodes_of_both_kinds_are_ordered_join_keep_volumes_and_leave_nothing() {
-    if !linux::can_run().await {
+    if !linux::can_run(russet_skip::test_name!()).await {
         return;
     }
     built("sim-linux", "russet-sim-linux").unwrap();

@@ -115,7 +115,7 @@ async fn openssh_reads_the_private_key() -> Result<()> {
         .await;
     let output = match output {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: no ssh-keygen here");
+            russet_skip::skipped(russet_skip::test_name!(), "there is no ssh-keygen");
             return Ok(());
         }
         other => other?,

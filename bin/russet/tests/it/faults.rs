@@ -101,11 +101,11 @@ fn a_full_disk_is_found_before_anything_starts() {
         .arg(mount.join(".russet"))
         .output();
     let Ok(output) = output else {
-        return eprintln!("skipped: there is no unshare");
+        return russet_skip::skipped(russet_skip::test_name!(), "there is no unshare");
     };
     let ran = Ran::from(output);
     if ran.code == Some(77) || ran.stderr.contains("unshare") {
-        return eprintln!("skipped: no right to mount: {}", ran.stderr);
+        return russet_skip::skipped(russet_skip::test_name!(), &format!("no right to mount: {}", ran.stderr));
     }
     let ran = ran.expect(1);
     assert!(ran.stderr.contains("20 MiB left"), "{ran:?}");

@@ -146,22 +146,10 @@ async fn until_in_pod(sandbox: &Sandbox, server: &Server, command: &str) -> Stri
     .await
 }
 
-/// As root; says why not otherwise.
-async fn can_be_real() -> bool {
-    let possible = match russet_cluster::node::check() {
-        Ok(()) => russet_sim_linux::check_data().await.map_err(str::to_owned),
-        Err(why) => Err(why.to_string()),
-    };
-    if let Err(why) = &possible {
-        eprintln!("SKIPPED: {why}");
-    }
-    possible.is_ok()
-}
-
 #[tokio::test]
 async fn real_cache_nodes_run_pods_on_their_disks_survive_kill_and_leave_nothing() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
-    if !can_be_real().await {
+    if !russet_e2e::linux::can_run(russet_skip::test_name!()).await {
         return;
     }
     let sandbox = Sandbox::new();

@@ -10,7 +10,7 @@ async fn without_root_a_pod_is_a_virtual_machine_all_the_same() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
     let sandbox = match Sandbox::without_root() {
         Ok(sandbox) => sandbox,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return russet_skip::skipped(russet_skip::test_name!(), &why),
     };
     sandbox
         .run(&["up", "--detach", "--no-linux", "--pool", "1", "--macs", "1"])

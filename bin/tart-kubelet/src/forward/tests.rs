@@ -160,9 +160,10 @@ async fn a_guest_that_cannot_be_found_is_a_bad_gateway_and_is_looked_for_again()
 /// A guest that was replaced has another address: the one that was believed is forgotten once it does not answer.
 #[tokio::test]
 async fn an_address_nobody_answers_at_is_not_believed_any_longer() {
-    let nobody = TcpListener::bind((HERE, 0)).await.unwrap();
-    let port = nobody.local_addr().unwrap().port();
-    drop(nobody);
+    // Bound, so that no other test gets this port, and never listening.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind((HERE, 0).into()).unwrap();
+    let port = closed.local_addr().unwrap().port();
     let says = Says::these([Ok(HERE)]);
     let address = forward(port, from_here(), &says).await;
     assert_eq!(ask(address, "GET", "/metrics").await.0, 502);

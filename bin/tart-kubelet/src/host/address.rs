@@ -83,7 +83,6 @@ fn choose(cards: impl Iterator<Item = Card>) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     fn card(name: &str, up: bool, address: &str) -> Card {
         Card {
@@ -111,8 +110,7 @@ mod tests {
     async fn says(script: &str) -> Result<IpAddr, String> {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("tailscale");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        russet_program::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         tailnet(&program).await.map_err(|error| error.to_string())
     }
 

@@ -78,14 +78,12 @@ impl Tools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
     use tokio::time::Instant;
 
     fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
         let path = folder.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        russet_program::write(&path, &format!("#!/bin/sh\n{text}\n")).unwrap();
         path
     }
 

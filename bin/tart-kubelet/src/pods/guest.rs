@@ -247,140 +247,153 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::os::unix::process::ExitStatusExt as _;
-    use std::process::Command;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
 
-    /// Runs what a guest would run, with another place for the shares.
-    fn ran(program: &Program, dir: &std::path::Path) -> (Option<i32>, String) {
-        std::fs::create_dir_all(dir.join("shares/status")).unwrap();
-        let script = program
-            .script()
-            .replace(SHARES, &dir.join("shares").display().to_string());
-        let output = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(text).unwrap())
+    /// A folder in the place of the shares of a guest and of its pipe.
+    struct Guest(tempfile::TempDir);
+
+    impl Guest {
+        fn new() -> Self {
+            let guest = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir_all(guest.path("shares").join(STATUS)).unwrap();
+            guest
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn status(&self, name: &str) -> PathBuf {
+            self.path("shares").join(STATUS).join(name)
+        }
+
+        /// What runs in a guest, as it runs here.
+        fn here(&self, text: &str) -> String {
+            let text = text.replace(SHARES, &self.path("shares").display().to_string());
+            text.replace(input::PIPE, &self.path("input").display().to_string())
+        }
+
+        fn told(&self, words: &[String]) -> Command {
+            let (program, rest) = words.split_first().unwrap();
+            let mut command = Command::new(program);
+            command.args(rest.iter().map(|word| self.here(word)));
+            command
+        }
+
+        fn script(&self, script: &str) -> Command {
+            self.told(&["/bin/sh", "-c", script].map(str::to_owned))
+        }
+
+        fn ran(&self, program: &Program) -> (Option<i32>, String) {
+            let output = self.script(&program.script()).output().unwrap();
+            // In a guest the process that holds the pipe of the input ends with the VM.
+            let _ = self.told(&input::end()).status().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(text).unwrap())
+        }
+    }
+
+    fn program(words: &[&str]) -> Program {
+        Program {
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            ..Program::default()
+        }
+    }
+
+    fn env(name: &str, value: &str) -> Vec<(String, String)> {
+        vec![(name.to_owned(), value.to_owned())]
     }
 
     #[test]
     fn a_value_arrives_as_it_is_whatever_is_in_it() {
-        let dir = tempfile::tempdir().unwrap();
+        let guest = Guest::new();
         let value = "it's $HOME `id` \\n \"x\"\nsecond line\t*";
-        let program = |words: &[&str]| Program {
-            words: words.iter().map(|word| (*word).to_owned()).collect(),
-            env: vec![
-                ("A".to_owned(), value.to_owned()),
-                ("odd.name".to_owned(), "x y".to_owned()),
-            ],
-            ..Program::default()
+        let env = [env("A", value), env("odd.name", "x y")].concat();
+        let ran = |words: &[&str]| {
+            let env = env.clone();
+            guest.ran(&Program { env, ..program(words) })
         };
-        let (code, output) = ran(&program(&["sh", "-c", "printf '%s' \"$A\"", "it's"]), dir.path());
+        let (code, output) = ran(&["sh", "-c", "printf '%s' \"$A\"", "it's"]);
         assert_eq!((code, output.as_str()), (Some(0), value));
         // A name that a shell does not know reaches the program all the same.
-        assert_eq!(
-            ran(&program(&["printenv", "odd.name"]), dir.path()),
-            (Some(0), "x y\n".to_owned())
-        );
+        assert_eq!(ran(&["printenv", "odd.name"]), (Some(0), "x y\n".to_owned()));
     }
 
     /// A Pod with a variable `UID` never came up: the `sh` of macOS is bash, which ends where that is given a value. One named `shares` led our
     /// script astray, and one with a `PATH` of its own hid `env` from it.
     #[test]
     fn variables_of_any_name_arrive_whatever_shell_the_guest_has() {
-        let dir = tempfile::tempdir().unwrap();
-        let bash = dir.path().join("sh");
+        const NAMES: &str =
+            "UID EUID PPID SHELLOPTS BASH_VERSINFO GROUPS RANDOM SHLVL IFS PWD _ shares input odd.name PATH";
+        let guest = Guest::new();
+        let bash = guest.path("sh");
         std::os::unix::fs::symlink("/bin/bash", &bash).unwrap();
-        let names = [
-            "UID",
-            "EUID",
-            "PPID",
-            "SHELLOPTS",
-            "BASH_VERSINFO",
-            "GROUPS",
-            "RANDOM",
-            "SHLVL",
-            "IFS",
-            "PWD",
-            "_",
-            "shares",
-            "input",
-            "odd.name",
-            "PATH",
-        ];
         for shell in ["/bin/sh", bash.to_str().unwrap()] {
-            for name in names {
+            for name in NAMES.split(' ') {
+                let env = env(name, "/no where");
                 let program = Program {
-                    words: ["/usr/bin/printenv", name].map(str::to_owned).into(),
-                    env: vec![(name.to_owned(), "/no where".to_owned())],
-                    ..Program::default()
+                    env,
+                    ..program(&["/usr/bin/printenv", name])
                 };
-                let shares = dir.path().join("shares");
-                std::fs::create_dir_all(shares.join(STATUS)).unwrap();
-                let here = |text: &str| {
-                    text.replace(SHARES, &shares.display().to_string())
-                        .replace("/bin/sh", shell)
-                };
-                let _ = std::fs::remove_file(shares.join(STATUS).join(PID));
+                let _ = std::fs::remove_file(guest.status(PID));
                 for (script, words) in [(program.script(), &[][..]), (program.entrance(), &program.words)] {
                     let output = Command::new(shell)
-                        .args(["-c", &here(&script), "enter"])
+                        .args(["-c", &guest.here(&script).replace("/bin/sh", shell), "enter"])
                         .args(words)
                         .output()
                         .unwrap();
                     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-                    assert_eq!(
-                        (output.status.code(), text.as_str()),
-                        (Some(0), "/no where\n"),
-                        "{name} {shell}"
-                    );
+                    let ended = (output.status.code(), text.as_str());
+                    assert_eq!(ended, (Some(0), "/no where\n"), "{name} {shell}");
                 }
-                assert!(shares.join(STATUS).join(PID).exists());
+                assert!(guest.status(PID).exists());
             }
         }
     }
 
     #[test]
     fn a_volume_is_where_the_container_wants_it_and_the_exit_code_is_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name).display().to_string();
-        std::fs::create_dir_all(dir.path().join("shares/v-config")).unwrap();
-        std::fs::write(dir.path().join("shares/v-config/key"), "value").unwrap();
+        let guest = Guest::new();
+        std::fs::create_dir_all(guest.path("shares/v-config")).unwrap();
+        std::fs::write(guest.path("shares/v-config/key"), "value").unwrap();
         // The image has something there already.
-        std::fs::create_dir_all(dir.path().join("mount/config/old")).unwrap();
+        std::fs::create_dir_all(guest.path("mount/config/old")).unwrap();
+        let target = guest.path("mount/config").display().to_string();
         let program = Program {
-            words: vec!["sh".to_owned(), "-c".to_owned(), "cat key; exit 7".to_owned()],
-            dir: Some(at("mount/config")),
+            dir: Some(target.clone()),
             links: vec![Link {
                 source: "v-config".to_owned(),
-                target: at("mount/config"),
+                target,
                 make: false,
             }],
-            ..Program::default()
+            ..program(&["sh", "-c", "cat key; exit 7"])
         };
-        assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
-        // A second time, as after a start that was cut short.
-        assert_eq!(ran(&program, dir.path()), (Some(7), "value".to_owned()));
+        // The second time is as after a start that was cut short.
+        for _ in 0..2 {
+            assert_eq!(guest.ran(&program), (Some(7), "value".to_owned()));
+        }
     }
 
     /// `tart` tells every end by a signal as 255, and so did we. Of the shell that knows better nothing is to be seen in the log: it
     /// would quote the command, with what is secret in it.
     #[test]
     fn an_end_by_a_signal_is_told_as_everywhere_and_nobody_remarks_on_it() {
-        let dir = tempfile::tempdir().unwrap();
-        // Whoever was started in the background by a script passes on to others that they ignore interrupts.
+        let guest = Guest::new();
+        // A script that starts a program in the background lets it, and all that it starts, ignore interrupts.
         let plain = Command::new("/bin/sh").args(["-c", "kill -INT $$"]).status().unwrap();
         let interrupt = plain.signal().map(|_| ("INT", 130));
         for terminal in [false, true] {
             let signals = [("KILL", 137), ("TERM", 143), ("SEGV", 139)];
             for (signal, code) in signals.into_iter().chain(interrupt) {
                 let program = Program {
-                    words: ["sh", "-c", &format!("echo said; kill -{signal} $$")]
-                        .map(str::to_owned)
-                        .into(),
-                    env: vec![("odd.name".to_owned(), "secret".to_owned())],
+                    env: env("odd.name", "secret"),
                     terminal,
-                    ..Program::default()
+                    ..program(&["sh", "-c", &format!("echo said; kill -{signal} $$")])
                 };
-                let (told, output) = ran(&program, dir.path());
+                let (told, output) = guest.ran(&program);
                 assert_eq!((told, output.trim_end()), (Some(code), "said"), "{signal} {terminal}");
             }
         }
@@ -390,121 +403,70 @@ mod tests {
     /// end of its grace.
     #[test]
     fn a_container_that_has_only_begun_is_asked_to_end_as_well() {
-        let dir = tempfile::tempdir().unwrap();
-        let status = dir.path().join("shares/status");
-        std::fs::create_dir_all(&status).unwrap();
+        let guest = Guest::new();
         let mut program = Command::new("sleep").arg("3600").spawn().unwrap();
-        let words = terminate();
-        let here = |text: &String| text.replace(SHARES, &dir.path().join("shares").display().to_string());
-        let mut asking = Command::new(&words[0])
-            .args(words[1..].iter().map(here))
-            .spawn()
-            .unwrap();
+        let mut asking = guest.told(&terminate()).spawn().unwrap();
         assert!(asking.try_wait().unwrap().is_none());
-        std::fs::write(status.join(PID), program.id().to_string()).unwrap();
+        std::fs::write(guest.status(PID), program.id().to_string()).unwrap();
         assert!(asking.wait().unwrap().success());
-        let ended = program.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15));
+        assert_eq!(program.wait().unwrap().signal(), Some(15));
     }
 
     #[test]
     fn who_asks_the_container_to_end_asks_its_program() {
-        let dir = tempfile::tempdir().unwrap();
-        let shares = dir.path().join("shares");
-        let program = Program {
-            words: [
-                "sh",
-                "-c",
-                "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done",
-            ]
-            .map(str::to_owned)
-            .into(),
-            ..Program::default()
-        };
-        let here = |text: &str| text.replace(SHARES, &shares.display().to_string());
-        std::fs::create_dir_all(shares.join(STATUS)).unwrap();
-        let mut running = Command::new("/bin/sh")
-            .args(["-c", &here(&program.script())])
-            .stdout(std::process::Stdio::piped())
+        let guest = Guest::new();
+        let waits = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+        let mut running = guest
+            .script(&program(&["sh", "-c", waits]).script())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
+        let mut output = BufReader::new(running.stdout.take().unwrap());
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        output.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let words = terminate();
-        let asked = Command::new(&words[0])
-            .args(words[1..].iter().map(|word| here(word)))
-            .status()
-            .unwrap();
-        assert!(asked.success());
-        std::io::Read::read_to_string(&mut output, &mut line).unwrap();
-        assert_eq!(
-            (line.as_str(), running.wait().unwrap().code()),
-            ("ready\nbye\n", Some(3))
-        );
+        assert!(guest.told(&terminate()).status().unwrap().success());
+        output.read_to_string(&mut line).unwrap();
+        let code = running.wait().unwrap().code();
+        assert_eq!((line.as_str(), code), ("ready\nbye\n", Some(3)));
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_said_in_words() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = Program {
-            words: vec!["true".to_owned()],
-            dir: Some("/nowhere/at/all".to_owned()),
-            ..Program::default()
-        };
-        let (code, output) = ran(&program, dir.path());
+        let dir = Some("/nowhere/at/all".to_owned());
+        let (code, output) = Guest::new().ran(&Program {
+            dir,
+            ..program(&["true"])
+        });
         assert_eq!(code, Some(125));
         assert!(output.contains("there is no folder /nowhere/at/all"), "{output}");
     }
 
     #[test]
     fn last_words_are_left_where_the_host_finds_them() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("last").display().to_string();
+        let guest = Guest::new();
+        let path = guest.path("last").display().to_string();
         let program = Program {
-            words: vec!["sh".to_owned(), "-c".to_owned(), format!("echo bye >{path}")],
-            last_words: Some(path),
-            ..Program::default()
+            last_words: Some(path.clone()),
+            ..program(&["sh", "-c", &format!("echo bye >{path}")])
         };
-        assert_eq!(ran(&program, dir.path()).0, Some(0));
-        let left = std::fs::read_to_string(dir.path().join("shares/status/termination-log")).unwrap();
+        assert_eq!(guest.ran(&program).0, Some(0));
+        let left = std::fs::read_to_string(guest.status(LAST_WORDS)).unwrap();
         assert_eq!(left, "bye\n");
     }
 
-    /// Somebody writes, leaves, comes back and writes again; then there is no more.
+    /// A caller writes, leaves, comes back and writes again; then there is no more.
     #[test]
     fn input_ends_when_it_is_said_and_not_before() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("shares/status")).unwrap();
-        let pipe = dir.path().join("pipe").display().to_string();
-        let here = |text: &str| {
-            text.replace(SHARES, &dir.path().join("shares").display().to_string())
-                .replace("/tmp/.tart-kubelet-input", &pipe)
-        };
+        let guest = Guest::new();
         let program = Program {
-            words: vec!["cat".to_owned()],
             input: true,
-            ..Program::default()
+            ..program(&["cat"])
         };
-        let reader = Command::new("/bin/sh")
-            .args(["-c", &here(&program.script())])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let pid = dir.path().join("shares/status/main.pid");
-        let patience = std::time::Instant::now() + std::time::Duration::from_mins(1);
-        while !pid.exists() && std::time::Instant::now() < patience {
-            std::thread::yield_now();
-        }
+        let reader = guest.script(&program.script()).stdout(Stdio::piped()).spawn().unwrap();
         let say = |words: Vec<String>, text: &str| {
-            use std::io::Write as _;
-            let mut child = Command::new(&words[0])
-                .args(words[1..].iter().map(|word| here(word)))
-                .stdin(std::process::Stdio::piped())
-                .spawn()
-                .unwrap();
-            // Who does not read is no failure.
+            let mut child = guest.told(&words).stdin(Stdio::piped()).spawn().unwrap();
+            // A program that does not read has not failed.
             let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
             child.wait().unwrap().code()
         };
@@ -513,34 +475,24 @@ mod tests {
         }
         let output = reader.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "one two");
-        assert_eq!(
-            say(input::feed(), "nobody reads this, and nobody waits"),
-            Some(input::OVER)
-        );
+        let late = say(input::feed(), "nobody reads this, and nobody waits");
+        assert_eq!(late, Some(input::OVER));
     }
 
     /// A hook that was run right after the start did not find the volumes of its container, and failed.
     #[test]
     fn whoever_enters_waits_until_everything_is_in_place() {
-        let dir = tempfile::tempdir().unwrap();
-        let status = dir.path().join("shares/status");
-        std::fs::create_dir_all(&status).unwrap();
-        let program = Program {
-            words: vec!["true".to_owned()],
-            ..Program::default()
-        };
-        let script = program
-            .entrance()
-            .replace(SHARES, &dir.path().join("shares").display().to_string());
-        let seen = dir.path().join("volume");
-        let mut entered = Command::new("/bin/sh")
-            .args(["-c", &script, "enter", "cat", &seen.display().to_string()])
-            .stdout(std::process::Stdio::piped())
+        let guest = Guest::new();
+        let seen = guest.path("volume");
+        let mut entered = guest
+            .script(&program(&["true"]).entrance())
+            .args([Path::new("enter"), Path::new("cat"), &seen])
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         assert!(entered.try_wait().unwrap().is_none());
         std::fs::write(&seen, "here").unwrap();
-        std::fs::write(status.join(PID), "1").unwrap();
+        std::fs::write(guest.status(PID), "1").unwrap();
         let output = entered.wait_with_output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "here");
         let alone = Program::default().entrance();
@@ -552,8 +504,9 @@ mod tests {
 
     #[test]
     fn the_environment_of_runners_has_a_line_per_variable() {
+        let env = [env("A", "1\n2"), env("B", "")].concat();
         let program = Program {
-            env: vec![("A".to_owned(), "1\n2".to_owned()), ("B".to_owned(), String::new())],
+            env,
             ..Program::default()
         };
         assert_eq!(program.tuist_env(), "A=1\\n2\nB=\n");

@@ -182,38 +182,23 @@ mod tests {
     #[test]
     fn no_depth_and_nothing_that_stays_keeps_what_is_beside_it() {
         let program = std::env::current_exe().unwrap();
-        let other = || {
-            let mut other = Command::new("setpriv");
-            other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-            other.arg(&program);
-            other
-        };
         let dir = tempfile::tempdir().unwrap();
         let (deep, stuck) = (dir.path().join("deep"), dir.path().join("stuck"));
         for folder in [&deep, &stuck] {
             std::fs::create_dir_all(folder).unwrap();
         }
-        let root = rustix::process::geteuid().is_root();
-        let able = root
-            && other()
-                .arg("--list")
-                .output()
-                .is_ok_and(|output| output.status.success());
-        let mut command = if able {
+        let other = russet_skip::without_root(russet_skip::test_name!(), &program);
+        let able = rustix::process::geteuid().is_root() && other.is_some();
+        if able {
             // Nobody else can take what is root's.
             std::fs::create_dir_all(stuck.join("b/of-root")).unwrap();
             std::fs::write(stuck.join("b/of-root/file"), "").unwrap();
             for folder in [dir.path(), &deep, &stuck, &stuck.join("b")] {
                 std::os::unix::fs::chown(folder, Some(65534), Some(65534)).unwrap();
             }
-            other()
-        } else {
-            if root {
-                eprintln!("skipped in part: another user cannot run {} here", program.display());
-            }
-            Command::new(&program)
-        };
-        let output = command
+        }
+        let output = other
+            .unwrap_or_else(|| Command::new(&program))
             .args(["--exact", "pods::trash::tests::child_with_few_files", "--nocapture"])
             .env(DIR, dir.path())
             .env("TMPDIR", dir.path())

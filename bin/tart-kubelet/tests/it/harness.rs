@@ -6,6 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
@@ -16,7 +17,7 @@ use russet_testkit::TestCluster;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
@@ -161,13 +162,38 @@ impl Host {
 
     /// The Node, once the agent made it.
     pub(crate) async fn registered(&self) -> Result<Node> {
-        wait::until("the Node", PATIENCE, || async {
-            Ok(match self.nodes().get_opt(&self.node).await? {
-                Some(node) => Look::Done(node),
-                None => Look::not_yet(self.log()),
+        let node = async || Ok(self.nodes().get_opt(&self.node).await?);
+        self.until("the Node", node, Option::is_some).await?.context("the Node")
+    }
+
+    /// Waits until it is so of what is seen, and gives that. In vain, the last that was seen is shown with the agent's log.
+    pub(crate) async fn until<T: Debug>(
+        &self,
+        what: impl Into<String>,
+        see: impl AsyncFn() -> Result<T>,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<T> {
+        wait::until(&what.into(), PATIENCE, || async {
+            let seen = see().await?;
+            Ok(if is(&seen) {
+                Look::Done(seen)
+            } else {
+                Look::NotYet(format!("{seen:?}\n{}", self.log()))
             })
         })
         .await
+    }
+
+    /// When the Lease was renewed last.
+    pub(crate) async fn renewed(&self) -> Result<Option<MicroTime>> {
+        let lease = self.leases().get_opt(&self.node).await?;
+        Ok(lease.and_then(|lease| lease.spec?.renew_time))
+    }
+
+    /// Waits for a renewal of the Lease after this one.
+    pub(crate) async fn until_renewed(&self, since: Option<MicroTime>) -> Result<()> {
+        let seen = self.until("a renewal", async || self.renewed().await, |now| *now > since);
+        seen.await.map(drop)
     }
 
     /// Certificate requests by this user.
@@ -192,9 +218,5 @@ impl Host {
 
 /// A program of the host that does what a test wants, from now on.
 pub(crate) fn script(path: &Path, text: &str) -> Result<()> {
-    let fresh = path.with_extension("new");
-    std::fs::create_dir_all(path.parent().context("a folder")?)?;
-    std::fs::write(&fresh, format!("#!/bin/sh\n{text}\n"))?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
-    Ok(std::fs::rename(fresh, path)?)
+    Ok(russet_program::write(path, &format!("#!/bin/sh\n{text}\n"))?)
 }

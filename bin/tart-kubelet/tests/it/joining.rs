@@ -3,7 +3,6 @@
 use crate::harness::Host;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
-use russet_testkit::wait::{self, PATIENCE};
 
 #[tokio::test]
 async fn a_host_becomes_a_node_and_stays_one_over_a_restart_of_its_agent() -> Result<()> {
@@ -49,23 +48,15 @@ async fn a_host_becomes_a_node_and_stays_one_over_a_restart_of_its_agent() -> Re
     for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
         ensure!(conditions.iter().any(|condition| condition.type_ == kind), "{kind}");
     }
-    let renewed = || async {
-        let lease = host.leases().get_opt(&host.node).await?;
-        anyhow::Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
-    };
-    wait::until_true("a Lease", PATIENCE, || async { Ok(renewed().await?.is_some()) }).await?;
-    let first = renewed().await?;
-    wait::until_true("a renewal", PATIENCE, || async { Ok(renewed().await? > first) }).await?;
+    host.until_renewed(None).await?;
+    host.until_renewed(host.renewed().await?).await?;
 
     // As for a new binary: the Node stays, and the next agent is the same node.
     ensure!(agent.terminated().await?.success(), "{}", host.log());
     ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
-    let second = renewed().await?;
+    let second = host.renewed().await?;
     let agent = host.start(&[])?;
-    wait::until_true("a renewal by the next agent", PATIENCE, || async {
-        Ok(renewed().await? > second)
-    })
-    .await?;
+    host.until_renewed(second).await?;
     ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
     ensure!(
         host.requests_of(&host.bootstrap_user()?).await?.len() == 1,

@@ -3,12 +3,18 @@
 use crate::harness::{Host, script};
 use crate::way::Way;
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{NodeCondition, Secret};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use russet_testkit::wait::{self, Look, PATIENCE};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
+
+/// The Node that is registered in the place of one that was deleted.
+async fn another_node(host: &Host, before: &Node) -> Result<Node> {
+    let node = async || Ok(host.nodes().get_opt(&host.node).await?);
+    let another = |node: &Option<Node>| node.as_ref().is_some_and(|node| node.uid() != before.uid());
+    host.until("another Node", node, another).await?.context("another Node")
+}
 
 /// A Node that somebody deleted never came back, and its Machine was replaced. (incidents node-never-comes-back, provider-id)
 #[tokio::test]
@@ -17,12 +23,7 @@ async fn a_node_that_is_deleted_comes_back_as_the_same_machine() -> Result<()> {
     let mut agent = host.start(&[])?;
     let before = host.registered().await?;
     host.nodes().delete(&host.node, &DeleteParams::default()).await?;
-    wait::until_true("another Node", PATIENCE, || async {
-        let node = host.nodes().get_opt(&host.node).await?;
-        Ok(node.is_some_and(|node| node.uid() != before.uid()))
-    })
-    .await?;
-    let node = host.nodes().get(&host.node).await?;
+    let node = another_node(&host, &before).await?;
     ensure!(node.spec.and_then(|spec| spec.provider_id) == Some(host.provider_id()));
     ensure!(agent.is_running(), "{}", host.log());
     Ok(())
@@ -35,40 +36,23 @@ async fn a_node_that_is_deleted_comes_back_although_nobody_collects_its_lease() 
     let host = Host::invited("again3").await?;
     let mut agent = host.start(&[])?;
     let before = host.registered().await?;
-    let lease = wait::until("the Lease", PATIENCE, || async {
-        Ok(match host.leases().get_opt(&host.node).await? {
-            Some(lease) => Look::Done(lease),
-            None => Look::not_yet(host.log()),
-        })
-    })
-    .await?;
+    host.until_renewed(None).await?;
+    let lease = host.leases().get(&host.node).await?;
     // It belongs to nobody, so it stays.
     let orphaned = json!({"metadata": {"ownerReferences": null}});
     host.leases()
         .patch(&host.node, &PatchParams::default(), &Patch::Merge(orphaned))
         .await?;
     host.nodes().delete(&host.node, &DeleteParams::default()).await?;
-    let node = wait::until("another Node", PATIENCE, || async {
-        Ok(match host.nodes().get_opt(&host.node).await? {
-            Some(node) if node.uid() != before.uid() => Look::Done(node),
-            _ => Look::not_yet(host.log()),
-        })
-    })
-    .await?;
-    wait::until("the Lease of that Node", PATIENCE, || async {
+    let node = another_node(&host, &before).await?;
+    let see = async || {
         let now = host.leases().get(&host.node).await?;
         ensure!(now.uid() == lease.uid(), "the Lease was taken away: {now:?}");
-        let owners = now.metadata.owner_references.clone().unwrap_or_default();
-        Ok(
-            if owners
-                .iter()
-                .any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
-            {
-                Look::Done(())
-            } else {
-                Look::not_yet(now)
-            },
-        )
+        Ok(now)
+    };
+    host.until("the Lease of that Node", see, |lease| {
+        let mut owners = lease.owner_references().iter();
+        owners.any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
     })
     .await?;
     // A status that happened to be due would have told it as well.
@@ -91,14 +75,9 @@ async fn a_node_that_was_declared_lost_says_that_it_lives_after_a_restart() -> R
         .patch_status(&host.node, &PatchParams::default(), &Patch::Strategic(lost))
         .await?;
     let _agent = host.start(&["--runtime=synthetic"])?;
-    wait::until_true("Ready", PATIENCE, || async {
-        let node = host.nodes().get(&host.node).await?;
-        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        Ok(conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
-    })
-    .await
+    let ready = |(_, found): &(_, Option<NodeCondition>)| found.as_ref().is_some_and(|found| found.status == "True");
+    host.until("Ready", async || told(&host, "Ready").await, ready).await?;
+    Ok(())
 }
 
 /// The Node's first address, and what it says of a condition.
@@ -126,16 +105,13 @@ async fn a_host_with_another_address_on_the_tailnet_is_reached_there_without_any
         &flag,
     ];
     let until = async |address: &str, tailnet: &str| {
-        wait::until(&format!("{address}, with the tailnet {tailnet}"), PATIENCE, || async {
-            let (at, found) = told(&host, "Tailnet").await?;
-            let is = found.as_ref().is_some_and(|found| found.status == tailnet);
-            Ok(if is && at.as_deref() == Some(address) {
-                Look::Done(())
-            } else {
-                Look::not_yet((at, found, host.log()))
-            })
+        let what = format!("{address}, with the tailnet {tailnet}");
+        let see = async || told(&host, "Tailnet").await;
+        host.until(&what, see, |(at, found)| {
+            at.as_deref() == Some(address) && found.as_ref().is_some_and(|found| found.status == tailnet)
         })
         .await
+        .map(drop)
     };
     let mut agent = host.start_without_address(&flags)?;
     host.registered().await?;
@@ -162,34 +138,21 @@ async fn a_certificate_near_its_end_is_renewed_by_the_node_itself() -> Result<()
 
     let mut agent = host.start(&[])?;
     let before = host.registered().await?;
-    wait::until_true("another certificate", PATIENCE, || async {
-        let kept = host.kept()?;
-        let certificate = kept["identity"]["certificate_pem"].as_str().context("a certificate")?;
-        Ok(certificate != old)
-    })
-    .await?;
+    let kept = async || host.kept();
+    let another = |kept: &Value| {
+        kept["identity"]["certificate_pem"]
+            .as_str()
+            .is_some_and(|now| now != old)
+    };
+    host.until("another certificate", kept, another).await?;
     let asked = host.requests_of(&host.node_user()).await?;
     ensure!(asked.len() == 1, "the node asked {} times", asked.len());
     ensure!(
         host.requests_of(&host.bootstrap_user()?).await?.is_empty(),
         "it used its token, which may be long gone"
     );
-    let first = host
-        .leases()
-        .get(&host.node)
-        .await?
-        .spec
-        .and_then(|spec| spec.renew_time);
-    wait::until_true("a renewal with the new certificate", PATIENCE, || async {
-        let now = host
-            .leases()
-            .get(&host.node)
-            .await?
-            .spec
-            .and_then(|spec| spec.renew_time);
-        Ok(now > first)
-    })
-    .await?;
+    // With the new certificate.
+    host.until_renewed(host.renewed().await?).await?;
     ensure!(agent.is_running(), "{}", host.log());
     ensure!(host.nodes().get(&host.node).await?.uid() == before.uid());
     Ok(())
@@ -209,12 +172,7 @@ async fn a_node_follows_an_api_server_that_moved_and_stays_who_it_is() -> Result
     ensure!(agent.terminated().await?.success(), "{}", host.log());
 
     let mut agent = host.start(&[&flag])?;
-    let lease = || async {
-        let lease = host.leases().get_opt(&host.node).await?;
-        anyhow::Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
-    };
-    let first = lease().await?;
-    wait::until_true("a renewal", PATIENCE, || async { Ok(lease().await? > first) }).await?;
+    host.until_renewed(host.renewed().await?).await?;
     ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
     let asked = host.requests_of(&host.bootstrap_user()?).await?.len();
     ensure!(asked == 1, "it asked {asked} times who it is");
@@ -244,25 +202,14 @@ async fn an_api_server_that_knows_nobody_for_a_while_does_not_cost_a_node_its_id
         .await?;
 
     way.leads_astray(true);
-    wait::until("refusals", PATIENCE, || async {
-        let refused = way.refused("POST /api/v1/nodes");
-        Ok(if refused >= 5 {
-            Look::Done(())
-        } else {
-            Look::NotYet(format!("{refused} of them\n{}", host.log()))
-        })
-    })
-    .await?;
+    let refused = async || Ok(way.refused("POST /api/v1/nodes"));
+    host.until("refusals", refused, |refused| *refused >= 5).await?;
     ensure!(agent.is_running(), "{}", host.log());
     ensure!(host.kept()?["identity"] == before, "it is somebody else");
 
-    let lease = || async {
-        let lease = host.leases().get_opt(&host.node).await?;
-        anyhow::Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
-    };
-    let first = lease().await?;
+    let first = host.renewed().await?;
     way.leads_astray(false);
-    wait::until_true("a renewal", PATIENCE, || async { Ok(lease().await? > first) }).await?;
+    host.until_renewed(first).await?;
     ensure!(agent.is_running(), "{}", host.log());
     ensure!(host.kept()?["identity"] == before, "it is somebody else");
     ensure!(host.nodes().get(&host.node).await?.uid() == node.uid());
@@ -281,15 +228,8 @@ async fn a_node_whose_certificate_is_over_keeps_it_until_there_is_another() -> R
     let now = SystemTime::now();
     let old = host.certify(now - Duration::from_hours(24 * 100), now - Duration::from_hours(24))?;
     let mut agent = host.start(&[])?;
-    wait::until("tries with both", PATIENCE, || async {
-        let log = host.log();
-        Ok(if log.matches("both are tried again").count() >= 6 {
-            Look::Done(())
-        } else {
-            Look::NotYet(log)
-        })
-    })
-    .await?;
+    let tries = async || Ok(host.log().matches("both are tried again").count());
+    host.until("tries with both", tries, |tries| *tries >= 6).await?;
     ensure!(agent.is_running(), "{}", host.log());
     let kept = host.kept()?;
     ensure!(kept["identity"]["certificate_pem"] == old.as_str(), "it is nobody");

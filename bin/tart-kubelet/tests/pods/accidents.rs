@@ -2,7 +2,7 @@
 
 use crate::line::Line;
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, phase};
+use crate::stage::{Mac, PATIENCE, phase, restarts};
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
@@ -11,12 +11,6 @@ use serde_json::json;
 
 /// How often an agent is killed anew that was not killed where it should have been.
 const TRIES: usize = 5;
-
-/// How often the container of a Pod began.
-fn runs(mac: &Mac, pod: &Pod) -> usize {
-    let text = std::fs::read_to_string(mac.work(pod).join("runs")).unwrap_or_default();
-    text.lines().count()
-}
 
 /// A Pod that ends with 5 when it is let go, and at once with another code if its container was not told its address.
 async fn job(mac: &Mac) -> Result<Pod> {
@@ -43,9 +37,7 @@ async fn killed_while(mac: &Mac, stage: &str, lead: impl AsyncFn() -> Result<Pod
         }
         missed.push(found);
         let agent = mac.start()?;
-        mac.delete("job").await?;
-        mac.until_gone("job").await?;
-        mac.until_empty().await?;
+        mac.delete_all(&["job"]).await?;
         agent.killed().await?;
     }
     bail!("no agent died while a VM was {stage}, but while they were {missed:?}")
@@ -55,16 +47,13 @@ async fn killed_while(mac: &Mac, stage: &str, lead: impl AsyncFn() -> Result<Pod
 async fn ends_well(mac: &Mac, pod: &Pod) -> Result<()> {
     mac.until_running("job").await?;
     ensure!(mac.control.running()?.len() == 1, "{:?}", mac.control.running()?);
-    wait::until_true("its first words", PATIENCE, || async { Ok(runs(mac, pod) > 0) }).await?;
-    ensure!(runs(mac, pod) == 1, "it was started {} times", runs(mac, pod));
+    wait::until_true("its first words", PATIENCE, || async { Ok(mac.runs(pod) > 0) }).await?;
+    ensure!(mac.runs(pod) == 1, "it was started {} times", mac.runs(pod));
     mac.go(pod)?;
     let (ended, exit) = mac.until_ended("job").await?;
     ensure!((phase(&ended).as_str(), exit.exit_code) == ("Failed", 5), "{exit:?}");
-    let status = ended.status.unwrap_or_default();
-    ensure!(status.container_statuses.unwrap_or_default()[0].restart_count == 0);
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    ensure!(restarts(&ended) == Some(0));
+    mac.delete_all(&["job"]).await
 }
 
 /// The clone of the agent that died goes on, and lands when another VM runs already.
@@ -108,7 +97,7 @@ pub(crate) async fn an_agent_killed_while_a_vm_runs_goes_on_with_it() -> Result<
     })
     .await?;
     let before = mac.control.running()?;
-    ensure!(runs(&mac, &pod) == 0, "its container began without an address");
+    ensure!(mac.runs(&pod) == 0, "its container began without an address");
     mac.switch(|switches| switches.truncated_leases = false)?;
     let agent = mac.start()?;
     mac.until_running("job").await?;
@@ -152,11 +141,8 @@ pub(crate) async fn an_agent_killed_after_the_end_still_tells_the_exit_code() ->
             (phase(&ended).as_str(), exit.exit_code) == ("Failed", 5),
             "{stage}: {exit:?}"
         );
-        let status = ended.status.unwrap_or_default();
-        ensure!(status.container_statuses.unwrap_or_default()[0].restart_count == 0);
-        mac.delete("job").await?;
-        mac.until_gone("job").await?;
-        mac.until_empty().await?;
+        ensure!(restarts(&ended) == Some(0));
+        mac.delete_all(&["job"]).await?;
         agent.killed().await?;
     }
     Ok(())
@@ -207,7 +193,5 @@ pub(crate) async fn a_host_that_was_rebooted_does_not_call_it_a_success() -> Res
     let (pod, exit) = mac.until_ended("job").await?;
     ensure!(phase(&pod) == "Failed", "{exit:?}");
     ensure!(exit.exit_code != 0, "{exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }

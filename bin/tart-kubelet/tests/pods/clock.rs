@@ -1,9 +1,7 @@
 //! A wall clock that steps by hours, both ways, under an agent that runs.
 
-use crate::stage::{Mac, PATIENCE, is, phase};
+use crate::stage::{Mac, PATIENCE, is, phase, restarts};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Patch, PatchParams};
 use russet_testkit::wait;
 use serde_json::json;
 use std::path::PathBuf;
@@ -65,18 +63,9 @@ impl Clock {
     }
 }
 
-async fn renewed(mac: &Mac) -> Result<Option<MicroTime>> {
-    let lease = mac.host.leases().get(&mac.host.node).await?;
-    Ok(lease.spec.and_then(|spec| spec.renew_time))
-}
-
 /// The Node is heard, although its clock says what it says.
 async fn until_renewed(mac: &Mac) -> Result<()> {
-    let first = renewed(mac).await?;
-    wait::until_true("a Lease that is newer", PATIENCE, || async {
-        Ok(renewed(mac).await? > first)
-    })
-    .await
+    mac.host.until_renewed(mac.host.renewed().await?).await
 }
 
 /// Probes stood still until the clock was where it had been; a Lease that was renewed "earlier" was no sign of life for the node
@@ -147,25 +136,18 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     clock.step(0)?;
     until_renewed(&mac).await?;
     let same = mac.until_running("job").await?;
-    let statuses = same.status.and_then(|status| status.container_statuses);
-    ensure!(statuses.is_some_and(|all| all.iter().all(|container| container.restart_count == 0)));
+    ensure!(restarts(&same) == Some(0));
     ensure!(mac.control.running()? == vm, "{:?}", mac.control.running()?);
 
     mac.delete("job").await?;
-    wait::until_true("a container that was told to end", PATIENCE, || async {
-        Ok(mac.work(&pod).join("told").exists())
-    })
-    .await?;
+    mac.until_there(&pod, "told").await?;
     clock.step(5 * HOUR)?;
     until_renewed(&mac).await?;
     ensure!(mac.control.running()? == vm, "its grace was over at once");
-    std::fs::write(mac.work(&pod).join("go"), "")?;
+    mac.go(&pod)?;
     let (_, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 7, "{exit:?}");
-    let free = json!({"metadata": {"finalizers": null}});
-    mac.pods()
-        .patch("job", &PatchParams::default(), &Patch::Merge(free))
-        .await?;
+    mac.let_go("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await?;
     drop(agent);

@@ -1,74 +1,25 @@
 //! What a Pod may ask for, on a Mac: each row of docs/pod-support.md that no other test of this program shows.
 
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE, is, phase};
+use crate::stage::{IMAGE, Mac, container, ended_before, is, phase, restarts};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::{Resource, ResourceExt as _};
 use russet_sim_tart::Image;
-use russet_testkit::wait::{self, Look};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-async fn make<K>(mac: &Mac, object: Value) -> Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Serialize
-        + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    Ok(api
-        .create(&PostParams::default(), &serde_json::from_value(object)?)
-        .await?)
-}
-
-async fn change<K>(mac: &Mac, name: &str, change: Value) -> Result<()>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    api.patch(name, &PatchParams::default(), &Patch::Strategic(change))
-        .await?;
-    Ok(())
-}
-
-/// Waits until a file of the Pod's work folder says this.
-async fn until_says(mac: &Mac, pod: &Pod, file: &str, text: &str) -> Result<()> {
-    wait::until(&format!("{text:?} in {file}"), PATIENCE, || async {
-        let said = std::fs::read_to_string(mac.work(pod).join(file)).unwrap_or_default();
-        Ok(if said == text {
-            Look::Done(())
-        } else {
-            Look::NotYet(format!("{said:?}\n{}", mac.host.log()))
-        })
-    })
-    .await
-}
-
 /// Waits for an event of a Pod that says something.
 async fn until_told(mac: &Mac, pod: &str, reason: &str, words: &str) -> Result<()> {
-    let events: Api<Event> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    wait::until(&format!("an event {reason} of {pod}"), PATIENCE, || async {
-        let all = events.list(&ListParams::default()).await?.items;
-        let fits = |event: &Event| {
-            event.involved_object.name.as_deref() == Some(pod)
-                && event.reason.as_deref() == Some(reason)
-                && event.message.as_deref().is_some_and(|message| message.contains(words))
-        };
-        let seen: Vec<_> = all.iter().map(|event| (&event.reason, &event.message)).collect();
-        Ok(if all.iter().any(fits) {
-            Look::Done(())
-        } else {
-            Look::not_yet(seen)
-        })
-    })
-    .await
+    let all = async || Ok(mac.all::<Event>().list(&ListParams::default()).await?.items);
+    let fits = |event: &Event| {
+        event.involved_object.name.as_deref() == Some(pod)
+            && event.reason.as_deref() == Some(reason)
+            && event.message.as_deref().is_some_and(|message| message.contains(words))
+    };
+    let what = format!("an event {reason} of {pod}");
+    mac.host.until(&what, all, |all| all.iter().any(fits)).await.map(drop)
 }
 
 pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to() -> Result<()> {
@@ -81,7 +32,8 @@ pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to
             ..Image::default()
         },
     )?;
-    make::<ConfigMap>(&mac, json!({"metadata": {"name": "conf"}, "data": {"key": "old"}})).await?;
+    mac.make::<ConfigMap>(json!({"metadata": {"name": "conf"}, "data": {"key": "old"}}))
+        .await?;
     let script = "while :; do
         cp /etc/pod/colour /opt/work/.c; mv /opt/work/.c /opt/work/colour
         cp /etc/conf/key /opt/work/.k; mv /opt/work/.k /opt/work/key
@@ -114,23 +66,24 @@ pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to
     }});
     let script = "until [ $(cat /etc/conf/key) = new ]; do sleep 0.1; done";
     mac.run("twin", script, twin).await?;
-    until_says(&mac, &pod, "colour", "red").await?;
-    until_says(&mac, &pod, "key", "old").await?;
+    mac.until_work(&pod, "colour", |said| said == "red").await?;
+    mac.until_work(&pod, "key", |said| said == "old").await?;
     mac.until_running("twin").await?;
-    change::<Pod>(&mac, "job", json!({"metadata": {"labels": {"colour": "blue"}}})).await?;
-    until_says(&mac, &pod, "colour", "blue").await?;
-    change::<ConfigMap>(&mac, "conf", json!({"data": {"key": "new"}})).await?;
-    until_says(&mac, &pod, "key", "new").await?;
+    mac.change::<Pod>("job", json!({"metadata": {"labels": {"colour": "blue"}}}))
+        .await?;
+    mac.until_work(&pod, "colour", |said| said == "blue").await?;
+    mac.change::<ConfigMap>("conf", json!({"data": {"key": "new"}})).await?;
+    mac.until_work(&pod, "key", |said| said == "new").await?;
     mac.until_ended("twin").await?;
     // One that was not there when the Pod started.
-    make::<ConfigMap>(&mac, json!({"metadata": {"name": "late"}, "data": {"late": "here"}})).await?;
-    until_says(&mac, &pod, "late", "here").await?;
+    mac.make::<ConfigMap>(json!({"metadata": {"name": "late"}, "data": {"late": "here"}}))
+        .await?;
+    mac.until_work(&pod, "late", |said| said == "here").await?;
 
     let before = mac.until_running("job").await?;
     let image = json!({"spec": {"containers": [{"name": "main", "image": "ghcr.io/acme/mac:v2"}]}});
-    change::<Pod>(&mac, "job", image).await?;
-    let container = |pod: &Pod| pod.status.clone()?.container_statuses?.into_iter().next();
-    let again = |pod: &Pod| container(pod).is_some_and(|status| status.restart_count == 1) && is(pod, "Ready");
+    mac.change::<Pod>("job", image).await?;
+    let again = |pod: &Pod| restarts(pod) == Some(1) && is(pod, "Ready");
     let after = mac.until("job", "a start with the new image", again).await?;
     let (before, after) = (
         container(&before).context("before")?,
@@ -140,7 +93,8 @@ pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to
     ensure!(before.image_id != after.image_id, "{after:?}");
     until_told(&mac, "job", "Killing", "definition changed, will be restarted").await?;
 
-    change::<Pod>(&mac, "job", json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
+    mac.change::<Pod>("job", json!({"spec": {"activeDeadlineSeconds": 1}}))
+        .await?;
     let over = mac.until("job", "its end", |pod| phase(pod) == "Failed").await?;
     ensure!(over.status.context("a status")?.reason.as_deref() == Some("DeadlineExceeded"));
 
@@ -206,12 +160,10 @@ pub(crate) async fn a_container_knows_its_address_and_leaves_its_last_words() ->
 pub(crate) async fn volumes_of_every_kind_are_where_they_belong() -> Result<()> {
     let mac = Mac::new("feats3").await?;
     let _agent = mac.start()?;
-    make::<ConfigMap>(&mac, json!({"metadata": {"name": "conf"}, "data": {"key": "value"}})).await?;
-    make::<Secret>(
-        &mac,
-        json!({"metadata": {"name": "hush"}, "stringData": {"word": "quiet"}}),
-    )
-    .await?;
+    mac.make::<ConfigMap>(json!({"metadata": {"name": "conf"}, "data": {"key": "value"}}))
+        .await?;
+    mac.make::<Secret>(json!({"metadata": {"name": "hush"}, "stringData": {"word": "quiet"}}))
+        .await?;
     let (host, disk) = (mac.host.path("host"), mac.host.path("disk"));
     for folder in [&host, &disk] {
         std::fs::create_dir(folder)?;
@@ -262,9 +214,7 @@ pub(crate) async fn volumes_of_every_kind_are_where_they_belong() -> Result<()> 
     mac.run("job", script, more).await?;
     let (_, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 0, "{exit:?} {}", mac.host.log());
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["job"]).await?;
     for folder in [&host, &disk] {
         ensure!(std::fs::read_to_string(folder.join("from-guest"))? == "guest\n");
         ensure!(
@@ -324,9 +274,7 @@ pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_a
     ensure!(exit.exit_code == 5, "{exit:?}");
     let said = exit.message.as_deref().unwrap_or_default();
     ensure!(said.trim_end() == "the job has failed", "{exit:?}");
-    mac.delete("runner").await?;
-    mac.until_gone("runner").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["runner"]).await?;
     let leaks = mac.leaks(&token);
     ensure!(leaks.is_empty(), "a token was left in {leaks:?}");
     mac.stayed_within_its_rights()
@@ -355,8 +303,8 @@ async fn claim(mac: &Mac, name: &str, source: Value) -> Result<()> {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume,
         "resources": {"requests": {"storage": "1Gi"}},
     }});
-    let made: PersistentVolumeClaim = make(mac, wanted).await?;
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let made: PersistentVolumeClaim = mac.make(wanted).await?;
+    let claims: Api<PersistentVolumeClaim> = mac.all();
     // Where no controller binds, this does.
     let owner = json!({"spec": {"claimRef": {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": mac.namespace, "name": name, "uid": made.uid(),
@@ -376,7 +324,8 @@ async fn claim(mac: &Mac, name: &str, source: Value) -> Result<()> {
 pub(crate) async fn what_a_guest_plants_leads_its_host_nowhere() -> Result<()> {
     let mac = Mac::new("feats4").await?;
     let _agent = mac.start()?;
-    make::<ConfigMap>(&mac, json!({"metadata": {"name": "conf"}, "data": {"key": "old"}})).await?;
+    mac.make::<ConfigMap>(json!({"metadata": {"name": "conf"}, "data": {"key": "old"}}))
+        .await?;
     let treasure = mac.host.path("treasure");
     std::fs::create_dir(&treasure)?;
     std::fs::write(treasure.join("key"), "of the host")?;
@@ -408,29 +357,20 @@ pub(crate) async fn what_a_guest_plants_leads_its_host_nowhere() -> Result<()> {
         "volumes": [{"emptyDir": {"sizeLimit": "100Mi"}}, {"name": "conf", "configMap": {"name": "conf"}}],
     }});
     let pod = mac.run("job", &script, more).await?;
-    let again = |pod: &Pod| {
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-        statuses.is_some_and(|all| all.first().is_some_and(|status| status.restart_count == 1)) && is(pod, "Ready")
-    };
-    let after = mac.until("job", "a second start", again).await?;
-    let last = after
-        .status
-        .and_then(|status| status.container_statuses?.first()?.last_state.clone()?.terminated);
-    let last = last.context("the end before")?;
+    let again = |pod: &Pod| restarts(pod) == Some(1) && is(pod, "Ready");
+    let last = ended_before(&mac.until("job", "a second start", again).await?).context("the end before")?;
     ensure!(last.exit_code == 9, "{last:?}");
     ensure!(
         !last.message.unwrap_or_default().contains("of the host"),
         "a file of the host was read for the guest"
     );
     // What it was given still follows its object, in the right place.
-    change::<ConfigMap>(&mac, "conf", json!({"data": {"key": "new"}})).await?;
-    until_says(&mac, &pod, "seen", "new").await?;
+    mac.change::<ConfigMap>("conf", json!({"data": {"key": "new"}})).await?;
+    mac.until_work(&pod, "seen", |said| said == "new").await?;
     mac.go(&pod)?;
     let (ended, exit) = mac.until_ended("job").await?;
     ensure!(phase(&ended) == "Succeeded", "{exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["job"]).await?;
     let left: Vec<_> = std::fs::read_dir(&treasure)?
         .flatten()
         .map(|entry| entry.file_name())
@@ -513,7 +453,7 @@ pub(crate) async fn a_container_has_the_hardware_it_asked_for_and_its_hooks_run(
     };
     ensure!(hardware("limited")? == (5, 6144), "{:?}", hardware("limited")?);
     ensure!(hardware("requested")? == (6, 5120), "{:?}", hardware("requested")?);
-    until_says(&mac, &limited, "said", "hello\n").await?;
+    mac.until_work(&limited, "said", |said| said == "hello\n").await?;
     mac.delete("limited").await?;
     let (_, exit) = mac.until_ended("limited").await?;
     ensure!(exit.message.as_deref() == Some("hello\nbye\nterm\n"), "{exit:?}");
@@ -546,18 +486,15 @@ while True:
     let refused = mac.until("rival", "a refusal", |pod| phase(pod) == "Failed").await?;
     ensure!(refused.status.and_then(|status| status.reason).as_deref() == Some("NodePorts"));
     drop(taken);
-    wait::until("an answer through the port", PATIENCE, || async {
-        let asked = async {
-            let mut stream = tokio::net::TcpStream::connect("127.77.9.9:28080").await?;
-            stream.write_all(b"you").await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            anyhow::Ok(answer)
-        };
-        Ok(match asked.await {
-            Ok(answer) if answer == "hello you" => Look::Done(()),
-            other => Look::not_yet(other),
-        })
-    })
-    .await
+    let asked = async || {
+        let mut stream = tokio::net::TcpStream::connect("127.77.9.9:28080").await?;
+        stream.write_all(b"you").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        anyhow::Ok(answer)
+    };
+    let answer = mac
+        .host
+        .until("an answer through the port", asked, |answer| answer == "hello you");
+    answer.await.map(drop)
 }

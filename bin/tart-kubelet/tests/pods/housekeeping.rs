@@ -3,11 +3,12 @@
 use crate::harness::script;
 use crate::lives::WAITS;
 use crate::reaching::Reached;
-use crate::stage::{IMAGE, Mac, PATIENCE, phase};
+use crate::stage::{IMAGE, Mac, PATIENCE, phase, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use russet_sim_tart::Image;
+use russet_testkit::wait;
 use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -35,13 +36,8 @@ fn said(node: &Node, kind: &str) -> Option<(String, String)> {
 }
 
 async fn until_node(mac: &Mac, what: &str, is: impl Fn(&Node) -> bool) -> Result<Node> {
-    wait::until(what, PATIENCE, || async {
-        Ok(match mac.host.nodes().get_opt(&mac.host.node).await? {
-            Some(node) if is(&node) => Look::Done(node),
-            node => Look::not_yet((node.map(|node| (node.metadata.labels, node.status)), mac.host.log())),
-        })
-    })
-    .await
+    let node = async || Ok(mac.host.nodes().get(&mac.host.node).await?);
+    mac.host.until(what, node, is).await
 }
 
 pub(crate) async fn until_said(mac: &Mac, kind: &str, status: &str, words: &str) -> Result<Node> {
@@ -330,12 +326,7 @@ pub(crate) async fn an_image_that_does_not_fit_is_said_in_words_and_fits_when_th
     let more = json!({"spec": {"containers": [{"image": SECOND}]}});
     mac.run("late", &format!("{WAITS} 0"), more).await?;
     mac.until("late", "a Pod whose image does not fit", |pod| {
-        let statuses = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.container_statuses.as_ref());
-        let waiting = statuses.and_then(|statuses| statuses.first()?.state.as_ref()?.waiting.clone());
-        waiting.is_some_and(|waiting| waiting.message.is_some_and(|message| message.contains("disk is full")))
+        waits(pod).1.contains("disk is full")
     })
     .await?;
     ensure!(phase(&mac.pods().get("job").await?) == "Running");
@@ -390,9 +381,7 @@ pub(crate) async fn a_volume_that_outgrows_its_limit_ends_its_pod() -> Result<()
         message == "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". ",
         "{message}"
     );
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// The numbers of lines such as `line 17`.
@@ -419,15 +408,12 @@ pub(crate) async fn a_log_is_cut_to_size_and_read_and_followed_across_its_files(
     );
     let pod = there.mac.run("job", &script, json!({})).await?;
     there.mac.until_running("job").await?;
-    let all = wait::until("the whole log", PATIENCE, || async {
-        let all = numbers(&there.says(&["logs", "job"]).await?);
-        Ok(if all.last() == Some(&2999) {
-            Look::Done(all)
-        } else {
-            Look::not_yet(all.last().copied())
-        })
-    })
-    .await?;
+    let all = async || Ok(numbers(&there.says(&["logs", "job"]).await?));
+    let whole = there
+        .mac
+        .host
+        .until("the whole log", all, |all| all.last() == Some(&2999));
+    let all = whole.await?;
     ensure!(follows(&all), "lines are missing or doubled");
     ensure!(
         all.len() > 700 && all.len() < 2999,

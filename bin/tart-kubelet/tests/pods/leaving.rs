@@ -4,10 +4,9 @@ use crate::housekeeping::until_said;
 use crate::lives::WAITS;
 use crate::stage::{Mac, PATIENCE, phase, terminated};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use russet_testkit::wait::{self, Look};
 use serde_json::json;
 use std::process::Stdio;
 use tokio::process::Command;
@@ -24,29 +23,20 @@ pub(crate) async fn an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so() -
     ensure!(phase(&mac.pods().get("job").await?) == "Running");
     let events: Api<Event> = Api::namespaced(mac.host.client.clone(), "default");
     let about = format!("involvedObject.kind=Node,involvedObject.name={}", mac.host.node);
-    wait::until("the last words of the agent", PATIENCE, || async {
-        let all = events.list(&ListParams::default().fields(&about)).await?.items;
-        let said = |event: &Event| {
-            event.reason.as_deref() == Some("AgentStopped")
-                && event
-                    .message
-                    .as_deref()
-                    .is_some_and(|message| message.contains("1 virtual machine runs on"))
-        };
-        Ok(if all.iter().any(said) {
-            Look::Done(())
-        } else {
-            Look::not_yet((all, mac.host.log()))
-        })
-    })
-    .await?;
+    let all = async || Ok(events.list(&ListParams::default().fields(&about)).await?.items);
+    let said = |event: &Event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        event.reason.as_deref() == Some("AgentStopped") && message.contains("1 virtual machine runs on")
+    };
+    let words = mac
+        .host
+        .until("the last words of the agent", all, |all| all.iter().any(said));
+    words.await?;
     let _agent = mac.start()?;
     mac.go(&pod)?;
     let (_, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 5, "{exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["job"]).await?;
     mac.stayed_within_its_rights()
 }
 
@@ -68,9 +58,7 @@ pub(crate) async fn a_second_agent_leaves_the_first_alone_and_says_so() -> Resul
     mac.go(&pod)?;
     let (_, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 5, "{exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["job"]).await?;
     next.killed().await?;
     mac.stayed_within_its_rights()
 }
@@ -91,23 +79,12 @@ pub(crate) async fn a_node_that_is_ready_stays_so_over_a_restart_of_its_agent() 
 
     mac.slow("list")?;
     let _agent = mac.start()?;
-    wait::until("a word of the next agent", PATIENCE, || async {
-        let now = ready(&mac.host.nodes().get(&mac.host.node).await?)?;
-        Ok(if now.last_heartbeat_time > before.last_heartbeat_time {
-            Look::Done(())
-        } else {
-            Look::not_yet((now, mac.host.log()))
-        })
-    })
-    .await?;
+    let now = async || ready(&mac.host.nodes().get(&mac.host.node).await?);
+    let later = |now: &NodeCondition| now.last_heartbeat_time > before.last_heartbeat_time;
+    mac.host.until("a word of the next agent", now, later).await?;
     // By the second of these it has told what `tart` said.
-    let renewed = || async {
-        let lease = mac.host.leases().get(&mac.host.node).await?;
-        anyhow::Ok(lease.spec.and_then(|spec| spec.renew_time))
-    };
     for _ in 0..2 {
-        let last = renewed().await?;
-        wait::until_true("a heartbeat", PATIENCE, || async { Ok(renewed().await? > last) }).await?;
+        mac.host.until_renewed(mac.host.renewed().await?).await?;
     }
     let after = ready(&mac.host.nodes().get(&mac.host.node).await?)?;
     ensure!(after.status == "True", "{after:?}");
@@ -127,10 +104,7 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
         json!({"metadata": {"finalizers": ["test.russet.dev/look"]}, "spec": {"terminationGracePeriodSeconds": 300}});
     let pod = mac.run("job", script, more).await?;
     mac.until_running("job").await?;
-    wait::until_true("its trap is set", PATIENCE, || async {
-        Ok(mac.work(&pod).join("up").exists())
-    })
-    .await?;
+    mac.until_there(&pod, "up").await?;
     let tools = russet_testkit::cluster::tools(&["kubectl"]).await?;
     let kubectl = tools.path("kubectl").context("kubectl")?;
     let plane = mac.host.cluster.control_plane();
@@ -150,10 +124,7 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
     let look = async {
         let (pod, exit) = mac.until_ended("job").await?;
         ensure!((phase(&pod).as_str(), exit.exit_code) == ("Succeeded", 0), "{exit:?}");
-        let free = json!({"metadata": {"finalizers": null}});
-        let params = kube::api::PatchParams::default();
-        mac.pods().patch("job", &params, &kube::api::Patch::Merge(free)).await?;
-        anyhow::Ok(())
+        mac.let_go("job").await
     };
     let (drained, looked) = tokio::join!(tokio::time::timeout(PATIENCE, draining), look);
     looked?;
@@ -164,28 +135,10 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
     // Whoever cordoned it decides when that ends.
     ensure!(agent.terminated().await?.success());
     let _agent = mac.start()?;
-    let renewed = || async {
-        let lease = mac.host.leases().get(&mac.host.node).await?;
-        anyhow::Ok(lease.spec.and_then(|spec| spec.renew_time))
-    };
-    let before = renewed().await?;
-    wait::until_true("the next agent", PATIENCE, || async { Ok(renewed().await? > before) }).await?;
+    mac.host.until_renewed(mac.host.renewed().await?).await?;
     let node = mac.host.nodes().get(&mac.host.node).await?;
     ensure!(node.spec.and_then(|spec| spec.unschedulable) == Some(true));
     Ok(())
-}
-
-/// Waits for a file of the Pod's work folder.
-async fn until_there(mac: &Mac, pod: &Pod, file: &str) -> Result<()> {
-    let path = mac.work(pod).join(file);
-    wait::until(&format!("{file} of a Pod"), PATIENCE, || async {
-        Ok(if path.exists() {
-            Look::Done(())
-        } else {
-            Look::NotYet(mac.host.log())
-        })
-    })
-    .await
 }
 
 /// Each roll of the agents met some Pod that was being deleted. The next agent knew that its container had been told to end, so it
@@ -198,9 +151,9 @@ pub(crate) async fn an_agent_that_ends_within_the_grace_of_a_container_is_follow
     let more = json!({"spec": {"terminationGracePeriodSeconds": 15}});
     let pod = mac.run("job", script, more).await?;
     mac.until_running("job").await?;
-    until_there(&mac, &pod, "up").await?;
+    mac.until_there(&pod, "up").await?;
     mac.delete("job").await?;
-    until_there(&mac, &pod, "told").await?;
+    mac.until_there(&pod, "told").await?;
     agent.killed().await?;
     ensure!(mac.control.running()?.len() == 1, "it had its grace");
     let _agent = mac.start()?;
@@ -217,7 +170,7 @@ pub(crate) async fn a_hook_that_is_cut_off_with_its_agent_is_run_again() -> Resu
     let lifecycle = json!({"postStart": {"exec": {"command": ["sh", "-c", hook]}}});
     let more = json!({"spec": {"containers": [{"lifecycle": lifecycle}]}});
     let pod = mac.run("job", &format!("{WAITS} 0"), more).await?;
-    until_there(&mac, &pod, "hooks").await?;
+    mac.until_there(&pod, "hooks").await?;
     agent.killed().await?;
     std::fs::write(mac.work(&pod).join("hooked"), "")?;
     let _agent = mac.start()?;
@@ -227,9 +180,7 @@ pub(crate) async fn a_hook_that_is_cut_off_with_its_agent_is_run_again() -> Resu
     mac.go(&pod)?;
     let (ended, _) = mac.until_ended("job").await?;
     ensure!(phase(&ended) == "Succeeded", "{:?}", ended.status);
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// A host was away for so long that others wrote the end of its Pods, and what it knew of their VMs was lost. Its agent had nothing
@@ -248,22 +199,13 @@ pub(crate) async fn a_pod_that_was_ended_while_the_agent_was_away_leaves_no_secr
         .patch_status("job", &PatchParams::default(), &Patch::Merge(failed))
         .await?;
     let _agent = mac.start()?;
-    wait::until("a host without secrets", PATIENCE, || async {
-        let leaks = mac.leaks(&mac.canary());
-        Ok(if leaks.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet((leaks, mac.host.log()))
-        })
-    })
-    .await?;
+    let leaks = async || Ok(mac.leaks(&mac.canary()));
+    mac.host.until("a host without secrets", leaks, Vec::is_empty).await?;
     // It ran, so it does not run again.
     let ended = mac
         .until("job", "a container that ended", |pod| terminated(pod).is_some())
         .await?;
     let exit = terminated(&ended).context("an end")?;
     ensure!(phase(&ended) == "Failed" && exit.exit_code != 0, "{exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }

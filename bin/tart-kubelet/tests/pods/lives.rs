@@ -1,10 +1,10 @@
 //! What Pods go through when nothing goes wrong but they themselves.
 
-use crate::stage::{Mac, PATIENCE, is, phase, terminated};
+use crate::stage::{Mac, PATIENCE, container, ended_before, is, phase, restarts, terminated, waits};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use russet_sim_tart::{Image, PullFault};
+use russet_testkit::wait;
 use russet_testkit::wait;
 use serde_json::json;
 
@@ -17,10 +17,10 @@ pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()>
     let _agent = mac.start()?;
     let pod = mac.run("job", &format!("echo hello; {WAITS} 0"), json!({})).await?;
     let running = mac.until_running("job").await?;
+    let container = container(&running).cloned().context("a container")?;
     let status = running.status.context("a status")?;
     ensure!(status.pod_ip.is_some_and(|ip| ip.starts_with("127.64.")));
     ensure!(status.host_ip.as_deref() == Some("127.77.9.9"));
-    let container = status.container_statuses.context("containers")?.remove(0);
     ensure!(
         container
             .container_id
@@ -34,9 +34,7 @@ pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()>
     ensure!(phase(&ended) == "Succeeded", "{:?}", ended.status);
     ensure!((exit.exit_code, exit.reason.as_deref()) == (0, Some("Completed")));
     wait::until_true("the VM is deleted", PATIENCE, || async { Ok(mac.vms().is_empty()) }).await?;
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await?;
+    mac.delete_all(&["job"]).await?;
     ensure!(
         mac.control.home().join("vms/packer").exists(),
         "somebody else's VM is not ours to touch"
@@ -47,15 +45,10 @@ pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()>
 pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true() -> Result<()> {
     let mac = Mac::new("lives2").await?;
     let _agent = mac.start()?;
-    let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
     let map = json!({"metadata": {"name": "conf"}, "data": {"key": "value"}});
-    maps.create(&PostParams::default(), &serde_json::from_value(map)?)
-        .await?;
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    mac.make::<ConfigMap>(map).await?;
     let secret = json!({"metadata": {"name": "hush"}, "stringData": {"word": "it's $HOME"}});
-    secrets
-        .create(&PostParams::default(), &serde_json::from_value(secret)?)
-        .await?;
+    mac.make::<Secret>(secret).await?;
     let script = r#"
         [ "$WORD" = "it's \$HOME" ] || exit 11
         [ "$NODE" = mac-lives2 ] || exit 12
@@ -106,18 +99,13 @@ pub(crate) async fn a_pod_that_is_deleted_has_its_grace_and_is_gone() -> Result<
         )
         .await?;
     mac.until_running("job").await?;
-    wait::until_true("its trap is set", PATIENCE, || async {
-        Ok(mac.work(&pod).join("up").exists())
-    })
-    .await?;
+    mac.until_there(&pod, "up").await?;
     mac.delete("job").await?;
     // The finalizer keeps the object, so that its last status can be read.
     let (pod, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 0, "it was told and ended by itself: {exit:?}");
     ensure!(phase(&pod) == "Succeeded");
-    let free = json!({"metadata": {"finalizers": null}});
-    let params = kube::api::PatchParams::default();
-    mac.pods().patch("job", &params, &kube::api::Patch::Merge(free)).await?;
+    mac.let_go("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await
 }
@@ -129,27 +117,9 @@ pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
     let pod = mac
         .run("job", script, json!({"spec": {"restartPolicy": "OnFailure"}}))
         .await?;
-    let restarted = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let statuses = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.container_statuses.as_ref());
-        let counts = statuses.into_iter().flatten().map(|status| status.restart_count);
-        counts.max() == Some(1) && is(pod, "Ready")
-    };
+    let restarted = |pod: &Pod| restarts(pod) == Some(1) && is(pod, "Ready");
     let again = mac.until("job", "a second start", restarted).await?;
-    let container = again
-        .status
-        .context("a status")?
-        .container_statuses
-        .context("containers")?
-        .remove(0);
-    ensure!(container.restart_count == 1, "{container:?}");
-    let before = container
-        .last_state
-        .and_then(|state| state.terminated)
-        .context("an end before")?;
-    ensure!(before.exit_code == 9);
+    ensure!(ended_before(&again).context("an end before")?.exit_code == 9);
     // The restart was told of as well, although in the same words.
     for reason in ["Created", "Started"] {
         mac.until_told("job", reason, 2).await?;
@@ -235,6 +205,12 @@ pub(crate) async fn a_third_vm_is_refused_in_words() -> Result<()> {
     Ok(())
 }
 
+/// The Pod waits for this image, and says so.
+pub(crate) fn lacks_image(pod: &Pod, image: &str) -> bool {
+    let (reason, message) = waits(pod);
+    ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str()) && message.contains(image)
+}
+
 pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> {
     let mac = Mac::new("lives6").await?;
     let _agent = mac.start()?;
@@ -244,22 +220,14 @@ pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> 
         json!({"spec": {"containers": [{"image": "ghcr.io/acme/none:v9"}]}}),
     )
     .await?;
-    let waits = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-        let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
-        waiting.is_some_and(|waiting| {
-            let reason = waiting.reason.unwrap_or_default();
-            let message = waiting.message.unwrap_or_default();
-            ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str()) && message.contains("ghcr.io/acme/none:v9")
-        })
-    };
-    mac.until("job", "words about the image", waits).await?;
+    mac.until("job", "words about the image", |pod| {
+        lacks_image(pod, "ghcr.io/acme/none:v9")
+    })
+    .await?;
     for reason in ["Pulling", "Failed", "BackOff"] {
         mac.until_told("job", reason, 1).await?;
     }
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// One worker for all was held up for twenty minutes by each pull. (incident worker-blocked-by-pull)
@@ -272,24 +240,14 @@ pub(crate) async fn a_pull_that_hangs_holds_up_nobody_else() -> Result<()> {
     mac.switch(|switches| switches.pull = Some(PullFault::Stall))?;
     let other = json!({"spec": {"containers": [{"image": "ghcr.io/acme/other:v1"}]}});
     mac.run("hangs", "true", other).await?;
-    mac.until("hangs", "a Pod that waits", |pod| {
-        pod.status
-            .as_ref()
-            .is_some_and(|status| status.container_statuses.is_some())
-    })
-    .await?;
+    mac.until("hangs", "a Pod that waits", |pod| container(pod).is_some())
+        .await?;
     mac.go(&first)?;
     let (ended, _) = mac.until_ended("first").await?;
     ensure!(phase(&ended) == "Succeeded");
     mac.run("second", &format!("{WAITS} 0"), json!({})).await?;
     mac.until_running("second").await?;
-    for name in ["hangs", "first", "second"] {
-        mac.delete(name).await?;
-    }
-    for name in ["hangs", "first", "second"] {
-        mac.until_gone(name).await?;
-    }
-    mac.until_empty().await
+    mac.delete_all(&["hangs", "first", "second"]).await
 }
 
 pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_dead() -> Result<()> {
@@ -320,24 +278,15 @@ pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_
         .await?;
     touch("alive")?;
     touch("up")?;
-    let started = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-        statuses.is_some_and(|all| all.first().is_some_and(|status| status.started == Some(true)))
-    };
+    let started = |pod: &Pod| container(pod).is_some_and(|status| status.started == Some(true));
     let up = mac.until("job", "a container that is up", started).await?;
     ensure!(!is(&up, "Ready"), "nothing said that it is ready");
     touch("ready")?;
     mac.until("job", "a Pod that is ready", |pod| is(pod, "Ready")).await?;
     std::fs::remove_file(mac.work(&pod).join("alive"))?;
-    let again = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-        statuses.is_some_and(|all| all.first().is_some_and(|status| status.restart_count >= 1))
-    };
-    mac.until("job", "a restart", again).await?;
+    mac.until("job", "a restart", |pod| restarts(pod) >= Some(1)).await?;
     touch("alive")?;
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// A Pod that keeps its port for itself by a `hostPort`, as the processors of test results do, had two programs of its Node fight
@@ -358,9 +307,7 @@ http.server.HTTPServer((os.environ["GUEST_ADDRESS"], 29091), H).serve_forever()
         "spec": {"containers": [{"ports": [{"containerPort": 29091, "hostPort": 29091}]}]},
     });
     mac.run("job", script, more).await?;
-    let at_node = |pod: &k8s_openapi::api::core::v1::Pod| {
-        pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) == Some("127.77.9.9")
-    };
+    let at_node = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) == Some("127.77.9.9");
     mac.until("job", "a Pod that is reached at its Node", at_node).await?;
     let asked = async |path: &str| -> Result<String> {
         let mut stream = tokio::net::TcpStream::connect("127.77.9.9:29091").await?;
@@ -370,15 +317,10 @@ http.server.HTTPServer((os.environ["GUEST_ADDRESS"], 29091), H).serve_forever()
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
     };
-    wait::until("metrics", PATIENCE, || async {
-        let answer = asked("/metrics").await?;
-        Ok(if answer.contains("guest_up 1") {
-            wait::Look::Done(())
-        } else {
-            wait::Look::not_yet(answer)
-        })
-    })
-    .await?;
+    let metrics = async || asked("/metrics").await;
+    mac.host
+        .until("metrics", metrics, |answer| answer.contains("guest_up 1"))
+        .await?;
     let other = asked("/other").await?;
     ensure!(other.starts_with("HTTP/1.1 404"), "{other}");
     mac.nobody_was_told("HostPortConflict").await?;

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if russet_sim_tart::poses(&program, words.first()) {
         return russet_sim_tart::main(words.into_iter());
     }
-    let mut trials = trials![
+    let trials = trials![
         lives::a_pod_becomes_a_vm_and_leaves_nothing_behind,
         lives::a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true,
         lives::a_pod_that_is_deleted_has_its_grace_and_is_gone,
@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         housekeeping::a_log_is_cut_to_size_and_read_and_followed_across_its_files,
         disasters::a_host_that_was_rebooted_starts_again_what_shall_run,
         disasters::an_api_server_that_is_away_is_told_the_truth_when_it_is_back,
+        disasters::a_full_disk_holds_up_and_damages_nothing,
         clock::a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothing,
         secrets::what_is_secret_is_told_to_containers_alone_and_goes_with_them,
         secrets::a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then,
@@ -111,9 +112,6 @@ fn main() -> ExitCode {
         parting::less_patience_ends_no_container_before_its_hook,
         parting::a_pod_that_takes_hours_to_end_does_not_keep_a_full_disk_full,
     ];
-    let for_root = trials![disasters::a_full_disk_holds_up_and_damages_nothing];
-    let is_root = rustix::process::geteuid().is_root();
-    trials.extend(for_root.into_iter().map(|trial| trial.with_ignored_flag(!is_root)));
     let mut arguments = Arguments::from_args();
     // Each of them mostly waits, whatever the machine has.
     arguments.test_threads.get_or_insert(4);

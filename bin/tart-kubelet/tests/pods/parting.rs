@@ -1,12 +1,11 @@
 //! A Pod that is ended, and then has to hurry.
 
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, phase};
+use crate::stage::{Mac, phase};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 
 /// Deletes a Pod with so many seconds to end, and waits until its agent has done what follows from that.
@@ -15,16 +14,14 @@ async fn delete_within(mac: &Mac, pod: &Pod, seconds: u32) -> Result<()> {
     mac.pods().delete(&pod.name_any(), &grace).await?;
     let uid = pod.uid().unwrap_or_default();
     let path = mac.host.path("state/pods").join(uid).join("facts.json");
-    wait::until("a Pod that has so long to end", PATIENCE, || async {
+    let granted = async || {
         let facts: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-        let granted = &facts["facts"]["ending"]["grace"]["secs"];
-        Ok(if *granted == json!(seconds) {
-            Look::Done(())
-        } else {
-            Look::not_yet(granted)
-        })
-    })
-    .await
+        Ok(facts["facts"]["ending"]["grace"]["secs"].clone())
+    };
+    let seen = mac.host.until("a Pod that has so long to end", granted, |granted| {
+        *granted == json!(seconds)
+    });
+    seen.await.map(drop)
 }
 
 /// Somebody deleted a Pod, and again with less patience while its hook ran. Its container got TERM at once, beside the hook that was to
@@ -41,15 +38,7 @@ pub(crate) async fn less_patience_ends_no_container_before_its_hook() -> Result<
     let pod = mac.run("job", script, more).await?;
     mac.until_running("job").await?;
     delete_within(&mac, &pod, 3000).await?;
-    wait::until("a hook that runs", PATIENCE, || async {
-        let said = std::fs::read_to_string(mac.work(&pod).join("said")).unwrap_or_default();
-        Ok(if said == "hook\n" {
-            Look::Done(())
-        } else {
-            Look::NotYet(format!("{said:?}\n{}", mac.host.log()))
-        })
-    })
-    .await?;
+    mac.until_work(&pod, "said", |said| said == "hook\n").await?;
     delete_within(&mac, &pod, 2000).await?;
     mac.go(&pod)?;
     let (_, exit) = mac.until_ended("job").await?;

@@ -2,7 +2,7 @@
 
 use crate::harness::Agent;
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE};
+use crate::stage::{IMAGE, Mac, PATIENCE, restarts};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
@@ -219,15 +219,12 @@ serve(os.environ["GUEST_ADDRESS"], 18080)
     there.mac.run("job", script, json!({})).await?;
     there.mac.until_running("job").await?;
     for port in [18080, 18081] {
-        wait::until("an answer through the port", PATIENCE, || async {
-            let answer = through(&there, port).await?;
-            Ok(if answer == "hello you" {
-                Look::Done(())
-            } else {
-                Look::not_yet(answer)
-            })
-        })
-        .await?;
+        let asked = async || through(&there, port).await;
+        let answer = there
+            .mac
+            .host
+            .until("an answer through the port", asked, |answer| answer == "hello you");
+        answer.await?;
     }
     Ok(())
 }
@@ -279,11 +276,7 @@ pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
     let script = "n=$(cat /opt/work/n || echo 0); echo run $n; echo $((n + 1)) >/opt/work/n; exit 9";
     mac.run("loop", script, json!({"spec": {"restartPolicy": "Always"}}))
         .await?;
-    let waits = |pod: &Pod| {
-        let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
-        let waiting = status.state.as_ref()?.waiting.as_ref()?;
-        (waiting.reason.as_deref() == Some("CrashLoopBackOff")).then_some(status.restart_count)
-    };
+    let waits = |pod: &Pod| (crate::stage::waits(pod).0 == "CrashLoopBackOff").then(|| restarts(pod))?;
     let pod = mac.until("loop", "a crash loop", |pod| waits(pod).is_some()).await?;
     let ended = waits(&pod).context("a crash loop")?;
     let said = there.says(&["logs", "--previous", "loop"]).await?;
@@ -504,7 +497,7 @@ pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()
         config["kubeletconfig"]["nodeName"] == mac.host.node.as_str(),
         "{config}"
     );
-    wait::until("a container that is seen to compute", PATIENCE, || async {
+    let see = async || {
         let text = there.says(&[server, "get", "--raw", "/stats/summary"]).await?;
         let summary: serde_json::Value = serde_json::from_str(&text)?;
         ensure!(
@@ -513,16 +506,11 @@ pub(crate) async fn a_node_tells_what_it_is_and_what_its_pods_use() -> Result<()
                 .is_some_and(|size| size > 0),
             "{summary}"
         );
-        let used = &summary["pods"][0]["containers"][0];
-        let computes = used["cpu"]["usageCoreNanoSeconds"]
-            .as_u64()
-            .is_some_and(|used| used > 0);
-        let remembers = used["memory"]["workingSetBytes"].as_u64().is_some_and(|used| used > 0);
-        Ok(if computes && remembers {
-            Look::Done(())
-        } else {
-            Look::not_yet(text)
-        })
-    })
-    .await
+        Ok(summary["pods"][0]["containers"][0].clone())
+    };
+    let positive = |value: &serde_json::Value| value.as_u64().is_some_and(|used| used > 0);
+    let seen = mac.host.until("a container that is seen to compute", see, |used| {
+        positive(&used["cpu"]["usageCoreNanoSeconds"]) && positive(&used["memory"]["workingSetBytes"])
+    });
+    seen.await.map(drop)
 }

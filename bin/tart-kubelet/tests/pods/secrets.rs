@@ -1,10 +1,10 @@
 //! Who gets to see a secret: the container it is for, and nobody after it.
 
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE, phase};
+use crate::stage::{IMAGE, Mac, PATIENCE, container, phase, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_sim_tart::{Image, PullFault};
 use russet_testkit::wait;
@@ -16,19 +16,9 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     let mac = Mac::new("secre1").await?;
     let (volume, password) = ("canary-volume-55e1", "canary-password-9c40");
     mac.control.require_login("ghcr.io", "robot", password)?;
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    let auths = json!({"auths": {"ghcr.io": {"username": "robot", "password": password}}}).to_string();
-    for secret in [
-        json!({"metadata": {"name": "files"}, "stringData": {"key": volume}}),
-        json!({
-            "metadata": {"name": "registry"}, "type": "kubernetes.io/dockerconfigjson",
-            "data": {".dockerconfigjson": ByteString(auths.into_bytes())},
-        }),
-    ] {
-        secrets
-            .create(&PostParams::default(), &serde_json::from_value(secret)?)
-            .await?;
-    }
+    put_login(&mac, "registry", "robot", password).await?;
+    let files = json!({"metadata": {"name": "files"}, "stringData": {"key": volume}});
+    mac.make::<Secret>(files).await?;
     let agent = mac.start()?;
     let more = json!({"spec": {
         "imagePullSecrets": [{"name": "registry"}],
@@ -39,10 +29,7 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     let script = format!("{seen}; {WAITS} 0");
     let pod = mac.run("job", &script, more).await?;
     mac.until_running("job").await?;
-    wait::until_true("a container that has read them", PATIENCE, || async {
-        Ok(mac.work(&pod).join("seen").exists())
-    })
-    .await?;
+    mac.until_there(&pod, "seen").await?;
     // While it runs its files are there, and nothing else is.
     let folder = mac.host.path("state/pods");
     let (disk, registry) = (mac.control.home().join("vms"), mac.control.home().join(".sim"));
@@ -67,15 +54,13 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
         Ok(mac.leaks(volume).is_empty() && mac.leaks(&mac.canary()).is_empty())
     })
     .await?;
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// A password was changed while the image of a Pod was pulled, which took twenty minutes. The container was started with the old one.
 pub(crate) async fn a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then() -> Result<()> {
     let mac = Mac::new("secre4").await?;
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
+    let secrets: Api<Secret> = mac.all();
     let secret = |word: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}, "stringData": {"WORD": word}});
     let params = PatchParams::apply("test").force();
     secrets.patch("later", &params, &Patch::Apply(secret("old"))).await?;
@@ -87,9 +72,7 @@ pub(crate) async fn a_secret_that_changes_during_a_pull_is_told_as_it_is_by_then
     secrets.patch("later", &params, &Patch::Apply(secret("new"))).await?;
     let (_, exit) = mac.until_ended("job").await?;
     ensure!(exit.exit_code == 0, "it was told what was true before: {exit:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// A container was dressed for its start and waited for a place when its agent was killed. The next agent dressed it again under
@@ -139,32 +122,20 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
 
 /// Makes the namespace that the Mac's Pods are in from now on, with all that they need.
 async fn settle(mac: &Mac) -> Result<()> {
-    let params = PostParams::default();
     let namespaces: Api<Namespace> = Api::all(mac.host.client.clone());
-    let namespace = json!({"metadata": {"name": mac.namespace}});
-    namespaces.create(&params, &serde_json::from_value(namespace)?).await?;
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    let canary = json!({"metadata": {"name": "canary"}, "stringData": {"CANARY": mac.canary()}});
-    secrets.create(&params, &serde_json::from_value(canary)?).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    wait::until_true("a ServiceAccount", PATIENCE, || async {
-        Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
-    })
-    .await
+    let namespace = serde_json::from_value(json!({"metadata": {"name": mac.namespace}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    mac.settle().await
 }
 
 /// A pull secret for the registry.
 async fn put_login(mac: &Mac, name: &str, username: &str, password: &str) -> Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
     let auths = json!({"auths": {"ghcr.io": {"username": username, "password": password}}}).to_string();
     let secret = json!({
         "metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
         "data": {".dockerconfigjson": ByteString(auths.into_bytes())},
     });
-    secrets
-        .create(&PostParams::default(), &serde_json::from_value(secret)?)
-        .await?;
+    mac.make::<Secret>(secret).await?;
     Ok(())
 }
 
@@ -175,21 +146,15 @@ async fn runs(mac: &Mac, name: &str, more: Value) -> Result<String> {
     ensure!(phase(&pod) == "Succeeded", "{:?}", pod.status);
     mac.delete(name).await?;
     mac.until_gone(name).await?;
-    let statuses = pod.status.and_then(|status| status.container_statuses);
-    let main = statuses.and_then(|all| all.into_iter().next()).context("a container")?;
-    Ok(main.image_id)
+    Ok(container(&pod).context("a container")?.image_id.clone())
 }
 
 /// A Pod waits for one of these reasons, with these words, and is given no VM. It goes.
 async fn is_refused(mac: &Mac, name: &str, more: Value, reasons: &[&str], words: &str) -> Result<()> {
     mac.run(name, "exit 0", more).await?;
     let refused = |pod: &Pod| {
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-        let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
-        waiting.is_some_and(|waiting| {
-            let is = waiting.reason.is_some_and(|reason| reasons.contains(&reason.as_str()));
-            is && waiting.message.is_some_and(|message| message.contains(words))
-        })
+        let (reason, message) = waits(pod);
+        reasons.contains(&reason.as_str()) && message.contains(words)
     };
     mac.until(name, "a Pod that is refused its image", refused).await?;
     let vms = mac.vms();

@@ -2,13 +2,19 @@
 
 use crate::harness::{Agent, Host};
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Event, Namespace, Pod, Secret, ServiceAccount};
-use kube::ResourceExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ContainerStateTerminated, ContainerStatus, Event, Namespace, Pod, Secret, ServiceAccount,
+};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt as _};
 use russet_sim_tart::{Control, Image, Switches};
 use russet_testkit::overlay::merge;
-use russet_testkit::wait::{self, Look};
+use russet_testkit::wait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +23,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 pub(crate) const IMAGE: &str = "ghcr.io/acme/mac:v1";
 /// A Secret that every Pod has in its environment; when all is over its value must be nowhere.
 const CANARY: &str = "canary";
+
+/// An object of a namespace.
+pub(crate) trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize + Debug
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize + Debug
+{
+}
 
 pub(crate) struct Mac {
     pub(crate) host: Host,
@@ -47,17 +64,7 @@ impl Mac {
             control,
             namespace,
         };
-        let accounts: Api<ServiceAccount> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-        let maps: Api<ConfigMap> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-        let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-        let canary = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CANARY}, "stringData": {"CANARY": mac.canary()},
-        });
-        secrets.patch(CANARY, &params, &Patch::Apply(canary)).await?;
-        wait::until_true("a ServiceAccount", PATIENCE, || async {
-            Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
-        })
-        .await?;
+        mac.settle().await?;
         Ok(mac)
     }
 
@@ -100,7 +107,39 @@ impl Mac {
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
+        self.all()
+    }
+
+    /// Objects of the namespace that the Pods are in.
+    pub(crate) fn all<K: Object>(&self) -> Api<K> {
         Api::namespaced(self.host.client.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn make<K: Object>(&self, object: Value) -> Result<K> {
+        let object = serde_json::from_value(object)?;
+        Ok(self.all().create(&PostParams::default(), &object).await?)
+    }
+
+    pub(crate) async fn change<K: Object>(&self, name: &str, change: Value) -> Result<()> {
+        let params = PatchParams::default();
+        self.all::<K>().patch(name, &params, &Patch::Strategic(change)).await?;
+        Ok(())
+    }
+
+    /// Waits until a new namespace has all that its Pods need, and gives it the Secret that they have in their environment.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let canary = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CANARY}, "stringData": {"CANARY": self.canary()},
+        });
+        let params = PatchParams::apply("test").force();
+        self.all::<Secret>()
+            .patch(CANARY, &params, &Patch::Apply(canary))
+            .await?;
+        let (accounts, maps) = (self.all::<ServiceAccount>(), self.all::<ConfigMap>());
+        wait::until_true("a ServiceAccount", PATIENCE, || async {
+            Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
+        })
+        .await
     }
 
     /// A Pod of one container that runs a script, bound to this Mac.
@@ -127,17 +166,9 @@ impl Mac {
 
     /// Waits until it is so of a Pod.
     pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Result<Pod> {
-        wait::until(what, PATIENCE, || async {
-            let pod = self.pods().get(name).await?;
-            Ok(if is(&pod) {
-                Look::Done(pod)
-            } else {
-                let log = self.host.log();
-                let tail = log.lines().rev().take(15).collect::<Vec<_>>().join("\n");
-                Look::NotYet(format!("{:?}\n{tail}", pod.status))
-            })
-        })
-        .await
+        self.host
+            .until(what, async || Ok(self.pods().get(name).await?), is)
+            .await
     }
 
     pub(crate) async fn until_running(&self, name: &str) -> Result<Pod> {
@@ -180,13 +211,20 @@ impl Mac {
     }
 
     pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
-        wait::until(&format!("{name} is gone"), PATIENCE, || async {
-            Ok(match self.pods().get_opt(name).await? {
-                None => Look::Done(()),
-                Some(pod) => Look::NotYet(format!("{:?} {}", pod.status, self.host.log())),
-            })
-        })
-        .await
+        let pod = async || Ok(self.pods().get_opt(name).await?);
+        let gone = self.host.until(format!("{name} is gone"), pod, Option::is_none);
+        gone.await.map(drop)
+    }
+
+    /// Deletes Pods, and waits until nothing of any is left.
+    pub(crate) async fn delete_all(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            self.delete(name).await?;
+        }
+        for name in names {
+            self.until_gone(name).await?;
+        }
+        self.until_empty().await
     }
 
     /// The stage that the ledger has of the VM of the only Pod.
@@ -209,15 +247,12 @@ impl Mac {
     pub(crate) async fn until_stage(&self, stage: &str) -> Result<()> {
         let order = ["planned", "cloned", "running", "stopped", "deleted"];
         let rank = |stage: &str| order.iter().position(|known| *known == stage);
-        wait::until(&format!("a VM that is {stage}"), PATIENCE, || async {
-            let stages = self.stages();
-            Ok(if stages.iter().any(|found| rank(found) >= rank(stage)) {
-                Look::Done(())
-            } else {
-                Look::NotYet(format!("{stages:?} {}", self.host.log()))
-            })
-        })
-        .await
+        let seen = self.host.until(
+            format!("a VM that is {stage}"),
+            async || Ok(self.stages()),
+            |stages| stages.iter().any(|found| rank(found) >= rank(stage)),
+        );
+        seen.await.map(drop)
     }
 
     /// Names of the VMs of Pods on the disk.
@@ -264,8 +299,7 @@ impl Mac {
 
     /// Nobody was told a secret word in an event.
     pub(crate) async fn no_event_tells(&self, word: &str) -> Result<()> {
-        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
-        for event in events.list(&ListParams::default()).await?.items {
+        for event in self.all::<Event>().list(&ListParams::default()).await?.items {
             ensure!(!json!(event).to_string().contains(word), "{event:?}");
         }
         Ok(())
@@ -273,9 +307,8 @@ impl Mac {
 
     /// What was told of a Pod: the reasons of its events, in the order of the alphabet.
     pub(crate) async fn told(&self, name: &str) -> Result<Vec<String>> {
-        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-        let all = events.list(&about).await?.items;
+        let all = self.all::<Event>().list(&about).await?.items;
         let mut reasons: Vec<String> = all.into_iter().filter_map(|event| event.reason).collect();
         reasons.sort();
         Ok(reasons)
@@ -283,25 +316,48 @@ impl Mac {
 
     /// Waits until something was told of a Pod so many times.
     pub(crate) async fn until_told(&self, name: &str, reason: &str, times: usize) -> Result<()> {
-        wait::until(&format!("{reason} of {name}, {times} times"), PATIENCE, || async {
-            let told = self.told(name).await?;
-            let heard = told.iter().filter(|told| *told == reason).count();
-            Ok(if heard >= times {
-                Look::Done(())
-            } else {
-                Look::not_yet((told, self.host.log()))
-            })
-        })
-        .await
+        let what = format!("{reason} of {name}, {times} times");
+        let told = self.host.until(
+            &what,
+            async || self.told(name).await,
+            |told| told.iter().filter(|told| *told == reason).count() >= times,
+        );
+        told.await.map(drop)
     }
 
     /// No event has this reason.
     pub(crate) async fn nobody_was_told(&self, reason: &str) -> Result<()> {
-        let events: Api<Event> = Api::namespaced(self.host.client.clone(), &self.namespace);
-        for event in events.list(&ListParams::default()).await?.items {
+        for event in self.all::<Event>().list(&ListParams::default()).await?.items {
             ensure!(event.reason.as_deref() != Some(reason), "{event:?}");
         }
         Ok(())
+    }
+
+    /// Waits until a file of the Pod's work folder says what is wanted.
+    pub(crate) async fn until_work(&self, pod: &Pod, file: &str, is: impl Fn(&str) -> bool) -> Result<()> {
+        let path = self.work(pod).join(file);
+        let see = async || Ok(std::fs::read_to_string(&path).ok());
+        let seen = self
+            .host
+            .until(format!("{file} of a Pod"), see, |said| said.as_deref().is_some_and(&is));
+        seen.await.map(drop)
+    }
+
+    /// Waits until a file of the Pod's work folder is there.
+    pub(crate) async fn until_there(&self, pod: &Pod, file: &str) -> Result<()> {
+        self.until_work(pod, file, |_| true).await
+    }
+
+    /// How often the container of a Pod began.
+    pub(crate) fn runs(&self, pod: &Pod) -> usize {
+        let text = std::fs::read_to_string(self.work(pod).join("runs")).unwrap_or_default();
+        text.lines().count()
+    }
+
+    /// Takes the finalizer away that keeps a Pod for its last status to be read.
+    pub(crate) async fn let_go(&self, name: &str) -> Result<()> {
+        self.change::<Pod>(name, json!({"metadata": {"finalizers": null}}))
+            .await
     }
 
     /// Nothing of any Pod is left on the host, and no secret anywhere.
@@ -313,19 +369,17 @@ impl Mac {
     }
 
     async fn until_nothing_is_left(&self) -> Result<()> {
-        wait::until("an empty host", PATIENCE, || async {
-            let count = |folder: &str| std::fs::read_dir(self.host.path(folder)).map_or(0, Iterator::count);
+        let count = |folder: &str| std::fs::read_dir(self.host.path(folder)).map_or(0, Iterator::count);
+        let see = async || {
             let folders = count("state/pods") + count("state/trash");
-            let seen = (self.vms(), self.stages(), folders, self.control.running()?);
-            Ok(
-                if seen.0.is_empty() && seen.1.is_empty() && seen.2 == 0 && seen.3.is_empty() {
-                    Look::Done(())
-                } else {
-                    Look::not_yet((seen, self.host.log()))
-                },
-            )
-        })
-        .await
+            Ok((self.vms(), self.stages(), folders, self.control.running()?))
+        };
+        let empty = self
+            .host
+            .until("an empty host", see, |(vms, stages, folders, running)| {
+                vms.is_empty() && stages.is_empty() && *folders == 0 && running.is_empty()
+            });
+        empty.await.map(drop)
     }
 
     /// The node did nothing that it may not do.
@@ -359,7 +413,27 @@ pub(crate) fn is(pod: &Pod, condition: &str) -> bool {
         .any(|found| found.type_ == condition && found.status == "True")
 }
 
+/// What is told of the first container.
+pub(crate) fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+}
+
 pub(crate) fn terminated(pod: &Pod) -> Option<ContainerStateTerminated> {
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    statuses.first()?.state.as_ref()?.terminated.clone()
+    container(pod)?.state.as_ref()?.terminated.clone()
+}
+
+/// How the first container ended the time before.
+pub(crate) fn ended_before(pod: &Pod) -> Option<ContainerStateTerminated> {
+    container(pod)?.last_state.as_ref()?.terminated.clone()
+}
+
+pub(crate) fn restarts(pod: &Pod) -> Option<i32> {
+    Some(container(pod)?.restart_count)
+}
+
+/// Why the first container waits: the word and the sentence.
+pub(crate) fn waits(pod: &Pod) -> (String, String) {
+    let waiting = container(pod).and_then(|container| container.state.as_ref()?.waiting.clone());
+    let waiting = waiting.unwrap_or_default();
+    (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default())
 }

@@ -2,14 +2,13 @@
 
 use crate::harness::Host;
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE};
+use crate::stage::Mac;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use russet_testkit::wait::{self, Look};
 use russet_testkit::{Extras, TestCluster};
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -28,16 +27,11 @@ fn anchor(name: &str) -> Result<String> {
 async fn until_anchors(mac: &Mac, pod: &Pod, count: usize) -> Result<String> {
     let uid = pod.uid().unwrap_or_default();
     let file = mac.host.path("state/pods").join(uid).join("volumes/trust/ca.pem");
-    wait::until(&format!("{count} anchors"), PATIENCE, || async {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let found = text.matches("BEGIN CERTIFICATE").count();
-        Ok(if found == count {
-            Look::Done(text)
-        } else {
-            Look::NotYet(format!("{text}\n{}", mac.host.log()))
-        })
-    })
-    .await
+    let text = async || Ok(std::fs::read_to_string(&file)?);
+    let found = mac.host.until(format!("{count} anchors"), text, |text| {
+        text.matches("BEGIN CERTIFICATE").count() == count
+    });
+    found.await
 }
 
 pub(crate) async fn the_trust_anchors_of_a_cluster_are_files_that_follow_them() -> Result<()> {

@@ -1,23 +1,13 @@
 //! What is wrong is said in one sentence where its owner looks, and is over once its cause is.
 
 use crate::housekeeping::until_said;
-use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE, phase};
+use crate::lives::{WAITS, lacks_image};
+use crate::stage::{IMAGE, Mac, container, phase, restarts, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_sim_tart::Image;
 use russet_testkit::wait::{self, Look};
 use serde_json::json;
-
-/// Why a container waits: the word and the sentence.
-fn waits(pod: &Pod) -> (String, String) {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
-    let waiting = statuses.and_then(|all| all.first()?.state.clone()?.waiting);
-    waiting
-        .map(|waiting| (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default()))
-        .unwrap_or_default()
-}
 
 /// More than that is no sentence that anybody reads.
 const LONGEST: usize = 300;
@@ -69,23 +59,17 @@ pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> 
     ensure!(mac.vms().is_empty() && mac.control.running()?.is_empty());
     // With a name that is one, the same Pod runs.
     let good = json!({"spec": {"containers": [{"name": "main", "image": IMAGE}]}});
-    mac.pods()
-        .patch("no-image", &PatchParams::default(), &Patch::Strategic(good))
-        .await?;
+    mac.change::<Pod>("no-image", good).await?;
     let running = mac.until_running("no-image").await?;
     ensure!(running.metadata.uid == pod.metadata.uid, "it is another Pod");
-    let statuses = running.status.and_then(|status| status.container_statuses);
-    let main = statuses.and_then(|all| all.into_iter().next()).context("a container")?;
+    let main = container(&running).context("a container")?;
     ensure!(main.image == IMAGE && main.restart_count == 0, "{main:?}");
     // The Node is none the worse.
     mac.run("job", "exit 0", json!({})).await?;
     let (ended, _) = mac.until_ended("job").await?;
     ensure!(phase(&ended) == "Succeeded");
-    for name in ["network", "device", "too-big", "no-image", "job"] {
-        mac.delete(name).await?;
-        mac.until_gone(name).await?;
-    }
-    mac.until_empty().await
+    mac.delete_all(&["network", "device", "too-big", "no-image", "job"])
+        .await
 }
 
 pub(crate) async fn what_a_pod_lacks_is_said_and_it_runs_once_that_is_there() -> Result<()> {
@@ -104,14 +88,12 @@ pub(crate) async fn what_a_pod_lacks_is_said_and_it_runs_once_that_is_there() ->
     one_sentence(&waits(&pod).1)?;
     let pod = mac
         .until("image", "words about the image", |pod| {
-            let (reason, message) = waits(pod);
-            ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str()) && message.contains("ghcr.io/acme/later:v1")
+            lacks_image(pod, "ghcr.io/acme/later:v1")
         })
         .await?;
     one_sentence(&waits(&pod).1)?;
-    let secrets: Api<Secret> = Api::namespaced(mac.host.client.clone(), &mac.namespace);
-    let later = serde_json::from_value(json!({"metadata": {"name": "later"}, "stringData": {"WORD": "now"}}))?;
-    secrets.create(&PostParams::default(), &later).await?;
+    let later = json!({"metadata": {"name": "later"}, "stringData": {"WORD": "now"}});
+    mac.make::<Secret>(later).await?;
     mac.control.push("ghcr.io/acme/later:v1", &Image::default())?;
     for name in ["secret", "image"] {
         mac.until_running(name).await?;
@@ -136,17 +118,11 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
     mac.until_told("job", "Failed", 1).await?;
     mac.switch(|switches| switches.aqua = Some(true))?;
     let running = mac.until_running("job").await?;
-    let statuses = running.status.and_then(|status| status.container_statuses);
-    ensure!(
-        statuses.is_some_and(|all| all.iter().all(|container| container.restart_count == 0)),
-        "a start that failed is no restart"
-    );
+    ensure!(restarts(&running) == Some(0), "a start that failed is no restart");
     // Each of the starts that failed had a folder, and thousands a day stayed.
     let starts = mac.starts(&pod);
     ensure!(starts.len() == 1, "{starts:?}");
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
-    mac.until_empty().await
+    mac.delete_all(&["job"]).await
 }
 
 /// The kernel of macOS loses count of VMs that end, and a Pod was told that others run where none did (tart #1217).
@@ -206,17 +182,5 @@ pub(crate) async fn a_kubeconfig_that_is_mended_makes_a_node() -> Result<()> {
     }
     std::fs::write(&path, good)?;
     let _agent = mac.start()?;
-    wait::until("a Node that is ready", PATIENCE, || async {
-        let node = mac.host.nodes().get(&mac.host.node).await?;
-        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-        let ready = conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        Ok(if ready {
-            Look::Done(())
-        } else {
-            Look::not_yet(conditions)
-        })
-    })
-    .await
+    until_said(&mac, "Ready", "True", "").await.map(drop)
 }

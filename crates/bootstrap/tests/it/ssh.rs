@@ -206,7 +206,10 @@ async fn a_closed_port_is_refused_and_silence_is_a_timeout() {
     assert!(is_timeout(&error, During::Dial), "{error:?}");
     assert!(error.is_transient());
 
-    drop(listener);
+    // Bound, so that no other test gets this port, and never listening.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let target = self::target(closed.local_addr().unwrap());
     let error = connect(&target, &limits()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("no SSH server listens"), "{error}");

@@ -44,9 +44,7 @@ async fn runner_is_there(world: &World) {
     let curl = "#!/bin/bash\n[ \"$1 $2 $4\" = \"-fsSL -o https://github.com/actions/runner/releases/download/v2.336.0/\
                 actions-runner-osx-arm64-2.336.0.tar.gz\" ] || exit 22\nexec cat /var/tmp/runner.tar.gz >\"$3\"\n";
     let path = root.join("usr/local/bin/curl");
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(&path, curl).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    russet_program::write(&path, curl).unwrap();
 }
 
 fn builder(world: &World, token: &str) -> Host {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::harness::{STAYS, WITHIN, World};
+use crate::harness::{STAYS, World};
 use russet_bootstrap::mac::{Failed, Fleet, Remote};
 use russet_bootstrap::ssh::{self, Exec, Output, Session};
 use russet_sim_mac::macos::{Faults, SshFault};
@@ -81,6 +81,15 @@ fn padded(world: &World) -> Fleet {
     world.fleet(&format!("{STAYS}#{}\n", "x".repeat(200_000)))
 }
 
+/// Whether the connection was cut; any other failure is none of a cut.
+fn cut<T>(run: Result<T, Failed>) -> bool {
+    match run {
+        Ok(_) => false,
+        Err(Failed::Ssh(_)) => true,
+        Err(other) => panic!("{other}"),
+    }
+}
+
 /// Numbers that look random and are the same each time.
 fn dice(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
@@ -101,10 +110,8 @@ async fn a_connection_that_is_cut_at_any_byte_costs_only_time() {
         assert!(attempt < 60, "it never ends");
         let bytes = 2_000 + roll % 20_000 + attempt as u64 * 6_000;
         mac.set_faults(|faults| faults.ssh = SshFault::DropAfter(bytes));
-        match world.run(&fleet).await {
-            Ok(_) => break,
-            Err(Failed::Ssh(_)) => {}
-            Err(other) => panic!("{other}"),
+        if !cut(world.run(&fleet).await) {
+            break;
         }
     }
     mac.set_faults(|faults| *faults = Faults::default());
@@ -135,17 +142,11 @@ async fn a_host_that_restarts_under_it_is_finished_later() {
         assert!(attempt < 60, "it never ends");
         let bytes = 8_000 + roll % 40_000 + attempt as u64 * 20_000;
         mac.set_faults(|faults| faults.ssh = SshFault::RebootAfter(bytes));
-        match world.run(&fleet).await {
-            Ok(_) => break,
-            Err(Failed::Ssh(_)) => {}
-            Err(other) => panic!("{other}"),
+        if !cut(world.run(&fleet).await) {
+            break;
         }
         mac.set_faults(|faults| *faults = Faults::default());
-        let deadline = tokio::time::Instant::now() + WITHIN;
-        while world.session().await.is_err() {
-            assert!(tokio::time::Instant::now() < deadline, "the Mac does not come back");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        world.until_back().await;
     }
     mac.set_faults(|faults| *faults = Faults::default());
     mac.reboot().await;
@@ -175,11 +176,7 @@ async fn a_host_whose_power_is_cut_in_the_middle_of_a_step_is_finished_later() {
             Err(other) => panic!("{other}"),
         }
         mac.set_faults(|faults| *faults = Faults::default());
-        let deadline = tokio::time::Instant::now() + WITHIN;
-        while world.session().await.is_err() {
-            assert!(tokio::time::Instant::now() < deadline, "the Mac does not come back");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        world.until_back().await;
     }
     mac.set_faults(|faults| *faults = Faults::default());
     let after = world.run_as(&fleet, &host).await.unwrap();

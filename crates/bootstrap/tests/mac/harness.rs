@@ -73,15 +73,20 @@ impl World {
             _port: port,
         };
         world.mac().await;
+        world.until_back().await;
+        world
+    }
+
+    /// Waits until the Mac lets us log in.
+    pub(crate) async fn until_back(&self) {
         let deadline = tokio::time::Instant::now() + WITHIN;
-        while let Err(error) = world.session().await {
+        while let Err(error) = self.session().await {
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "the Mac does not answer: {error}"
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        world
     }
 
     pub(crate) fn mini(&self) -> russet_sim_scaleway::Host {

@@ -23,23 +23,13 @@ use russet_cluster::{
     node::{self, LinuxNode, Object},
     process::State,
 };
+use russet_skip::{can_run, test_name};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     cluster::{Cluster, eventually},
     traces::Traces,
 };
-
-/// Whether a node can run here; prints why not, since a test that quietly does nothing is worse than none.
-fn can_run() -> bool {
-    match node::check() {
-        Ok(()) => true,
-        Err(reason) => {
-            eprintln!("SKIPPED: {reason}");
-            false
-        }
-    }
-}
 
 const WEB: &str = r#"
 apiVersion: v1
@@ -74,7 +64,7 @@ fn shell_pod(name: &str, node: Option<&str>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_join_run_pods_reach_each_other_and_leave_nothing_behind() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let state = tempfile::tempdir().unwrap();
@@ -294,7 +284,7 @@ async fn a_killed_holder_takes_everything_along(cluster: &Cluster, n1: LinuxNode
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_parent_is_killed_leaves_nothing_behind() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let state = tempfile::tempdir().unwrap();

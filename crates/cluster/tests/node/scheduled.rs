@@ -10,8 +10,7 @@ use serde_json::json;
 /// The harness gives tests a node that is an ordinary member of the cluster: scheduled to by the real scheduler, run by a real kubelet.
 #[tokio::test]
 async fn a_pod_is_scheduled_to_the_real_node_and_finishes() -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a real Linux node needs root");
+    if !russet_skip::needs_root(russet_skip::test_name!()) {
         return Ok(());
     }
     let cluster = TestCluster::start(Extras {

@@ -233,6 +233,11 @@ pub(crate) fn half(kind: &str, port: u16, request: &str) -> Headers {
     ])
 }
 
+pub(crate) fn syn(id: u32, headers: Headers) -> Frame {
+    let fin = false;
+    Frame::SynStream { id, fin, headers }
+}
+
 pub(crate) struct Caller {
     pub(crate) socket: TlsStream<TcpStream>,
     pub(crate) input: BytesMut,
@@ -253,12 +258,7 @@ impl Caller {
     }
 
     pub(crate) async fn open_with(&mut self, id: u32, headers: Headers) {
-        self.send(Frame::SynStream {
-            id,
-            fin: false,
-            headers,
-        })
-        .await;
+        self.send(syn(id, headers)).await;
         let reply = self.next().await;
         assert!(
             matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id),

@@ -73,9 +73,10 @@ fn a_port_where_nobody_listens_is_reported() {
     on_stage(async |stage| {
         stage.backend.add("wall", 1);
         stage.announce("wall").await;
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        // Bound, so that no other test gets this port, and never listening.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = closed.local_addr().unwrap().port();
         let (mut child, address) = forward(stage, Via::WebSocket, "wall", port).await;
         let mut socket = TcpStream::connect(address).await.unwrap();
         let _ = socket.write_all(b"x").await;

@@ -1,5 +1,6 @@
 //! The server on its own, with a caller that is nothing but TLS and frames: what kubectl never does, or not on request.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,12 +11,46 @@ use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers, rst};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::alone::{Alone, Caller, Knowing, Looking, authority, greet, half, handshake};
+use crate::alone::{Alone, Caller, Knowing, Looking, authority, greet, half, handshake, syn};
 use crate::commands::runs;
 use crate::stage::{PATIENCE, eventually, read};
+
+static ZEROS: [u8; 32 * 1024] = [0; 32 * 1024];
+
+fn data(id: u32, bytes: &'static [u8], fin: bool) -> Frame {
+    let bytes = Bytes::from_static(bytes);
+    Frame::Data { id, fin, bytes }
+}
+
+type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
+
+/// A command that is run over channels.
+async fn websocket(alone: &Alone, protocol: &str, query: &str) -> WebSocket {
+    let url = format!("wss://{}/exec/default/p/c?{query}", alone.address);
+    let mut request = url.into_client_request().unwrap();
+    let protocol = protocol.parse().unwrap();
+    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
+    let connected = tokio_tungstenite::client_async(request, alone.connect().await).await;
+    connected.unwrap().0
+}
+
+/// What comes on each channel until the end.
+async fn channels(socket: &mut WebSocket) -> BTreeMap<u8, Vec<u8>> {
+    let mut channels = BTreeMap::<u8, Vec<u8>>::new();
+    while let Some(message) = timeout(PATIENCE, socket.next()).await.expect("a message or the end") {
+        match message.unwrap() {
+            Message::Binary(bytes) => channels.entry(bytes[0]).or_default().extend_from_slice(&bytes[1..]),
+            Message::Close(_) => break,
+            _ => {}
+        }
+    }
+    channels
+}
 
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_to_the_next_caller() {
@@ -153,25 +188,12 @@ async fn a_command_that_a_stop_cuts_off_has_failed() {
     let mut caller = alone.exec("v4.channel.k8s.io", query).await;
     caller.open(1, "error").await;
     caller.open(3, "stdout").await;
-    let url = format!("wss://{}/exec/default/p/c?{query}", alone.address);
-    let mut request = url.into_client_request().unwrap();
-    let protocol = "v4.channel.k8s.io".parse().unwrap();
-    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
-    let (mut socket, _) = tokio_tungstenite::client_async(request, alone.connect().await)
-        .await
-        .unwrap();
+    let mut socket = websocket(&alone, "v4.channel.k8s.io", query).await;
 
     alone.stop.cancel();
     let over_spdy = caller.rest(1).await;
-    let mut over_websocket = Vec::new();
-    while let Some(message) = timeout(PATIENCE, socket.next()).await.expect("a message or the end") {
-        match message.unwrap() {
-            Message::Binary(bytes) if bytes[0] == 3 => over_websocket.extend_from_slice(&bytes[1..]),
-            Message::Close(_) => break,
-            _ => {}
-        }
-    }
-    for status in [over_spdy.as_bytes(), &over_websocket] {
+    let over_websocket = channels(&mut socket).await;
+    for status in [over_spdy.as_bytes(), &over_websocket[&3]] {
         let status: serde_json::Value = serde_json::from_slice(status).unwrap();
         assert_eq!(status["status"], "Failure");
         assert_eq!(
@@ -203,12 +225,7 @@ async fn a_caller_that_leaves_while_its_input_is_stuck_is_noticed() {
     eventually("the command runs", async || file.exists()).await;
     // More than queue and pipe hold, less than the kernel holds besides.
     for _ in 0..30 {
-        let bytes = vec![0; 32 * 1024].into();
-        let stuck = caller.send(Frame::Data {
-            id: 3,
-            fin: false,
-            bytes,
-        });
+        let stuck = caller.send(data(3, &ZEROS, false));
         timeout(PATIENCE, stuck).await.unwrap();
     }
     let pid = read(&file).trim().to_owned();
@@ -290,28 +307,9 @@ async fn frames_that_come_with_the_request_are_not_lost() {
     let mut encoder = Encoder::new();
     for (id, kind) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
         let headers = Headers::new([("streamtype", kind)]);
-        encoder
-            .encode(
-                &Frame::SynStream {
-                    id,
-                    fin: false,
-                    headers,
-                },
-                &mut bytes,
-            )
-            .unwrap();
+        encoder.encode(&syn(id, headers), &mut bytes).unwrap();
     }
-    let early = Bytes::from_static(b"early");
-    encoder
-        .encode(
-            &Frame::Data {
-                id: 3,
-                fin: true,
-                bytes: early,
-            },
-            &mut bytes,
-        )
-        .unwrap();
+    encoder.encode(&data(3, b"early", true), &mut bytes).unwrap();
     socket.write_all(&bytes).await.unwrap();
     let mut input = BytesMut::new();
     while !input.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
@@ -331,7 +329,7 @@ async fn frames_that_come_with_the_request_are_not_lost() {
 #[tokio::test]
 async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
     let limits = Limits {
-        stream_creation: Duration::from_secs(5),
+        stream_creation: Duration::from_secs(1),
         ..Limits::default()
     };
     let alone = Alone::start(limits).await;
@@ -341,12 +339,7 @@ async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
     // Either half may come first; both are sent at once, so that no deadline can fall between them.
     let mut bytes = BytesMut::new();
     for (id, kind) in [(1, "data"), (3, "error")] {
-        let headers = half(kind, port, "0");
-        let frame = Frame::SynStream {
-            id,
-            fin: false,
-            headers,
-        };
+        let frame = syn(id, half(kind, port, "0"));
         caller.encoder.encode(&frame, &mut bytes).unwrap();
     }
     caller.socket.write_all(&bytes).await.unwrap();
@@ -388,23 +381,11 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
     let mut held = Vec::new();
     for (error, request) in [(1, "0"), (5, "1")] {
         caller.open_with(error, half("error", port, request)).await;
-        caller
-            .send(Frame::Data {
-                id: error,
-                fin: true,
-                bytes: Bytes::new(),
-            })
-            .await;
+        caller.send(data(error, &[], true)).await;
         caller.open_with(error + 2, half("data", port, request)).await;
         held.push(timeout(PATIENCE, target.accept()).await.unwrap().unwrap());
         // Ended by the caller, but the target keeps its side open.
-        caller
-            .send(Frame::Data {
-                id: error + 2,
-                fin: true,
-                bytes: Bytes::new(),
-            })
-            .await;
+        caller.send(data(error + 2, &[], true)).await;
     }
     caller.open_with(9, half("error", port, "2")).await;
     caller.open_with(11, half("data", port, "2")).await;
@@ -417,7 +398,7 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
 /// none for anybody else.
 #[tokio::test]
 async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
-    const PIECE: usize = 32 * 1024;
+    const PIECE: usize = ZEROS.len();
     let limits = Limits {
         forward_stall: Duration::from_millis(200),
         session_memory: 2 * PIECE,
@@ -425,10 +406,7 @@ async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
     };
     let alone = Alone::start(limits).await;
     let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
-    let data = |id, fin| {
-        let bytes = vec![0; PIECE].into();
-        Frame::Data { id, fin, bytes }
-    };
+    let data = |id, fin| data(id, &ZEROS, fin);
     let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&deaf, 4096).unwrap();
     let port = deaf.local_addr().unwrap().port();
@@ -468,25 +446,11 @@ async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
 #[tokio::test]
 async fn the_fifth_version_ends_input_by_closing_its_channel() {
     let alone = Alone::start(Limits::default()).await;
-    let url = format!("wss://{}/exec/default/p/c?input=1&output=1&command=cat", alone.address);
-    let mut request = url.into_client_request().unwrap();
-    let protocol = "v5.channel.k8s.io".parse().unwrap();
-    request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
-    let (mut socket, _) = tokio_tungstenite::client_async(request, alone.connect().await)
-        .await
-        .unwrap();
+    let mut socket = websocket(&alone, "v5.channel.k8s.io", "input=1&output=1&command=cat").await;
     for message in [b"\0all of it".as_slice(), b"\xff\0"] {
         socket.send(Message::binary(message)).await.unwrap();
     }
-    let (mut output, mut status) = (Vec::new(), Vec::new());
-    while let Some(message) = timeout(PATIENCE, socket.next()).await.expect("a message or the end") {
-        match message.unwrap() {
-            Message::Binary(bytes) if bytes[0] == 1 => output.extend_from_slice(&bytes[1..]),
-            Message::Binary(bytes) if bytes[0] == 3 => status.extend_from_slice(&bytes[1..]),
-            Message::Close(_) => break,
-            _ => {}
-        }
-    }
-    assert_eq!(output, b"all of it");
-    assert_eq!(status, br#"{"metadata":{},"status":"Success"}"#);
+    let said = channels(&mut socket).await;
+    assert_eq!(said[&1], b"all of it");
+    assert_eq!(said[&3], br#"{"metadata":{},"status":"Success"}"#);
 }

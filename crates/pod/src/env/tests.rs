@@ -70,30 +70,32 @@ fn what_comes_from_objects_is_not_expanded() {
 #[test]
 fn what_is_missing_is_told_in_the_words_of_a_kubelet() {
     let of = |source| json!({"name": "a", "env": [{"name": "X", "valueFrom": source}]});
-    assert_eq!(
-        refused(of(json!({"configMapKeyRef": {"name": "no", "key": "k"}}))),
-        "configmap \"no\" not found"
-    );
-    assert_eq!(
-        refused(of(json!({"secretKeyRef": {"name": "no", "key": "k"}}))),
-        "secret \"no\" not found"
-    );
-    assert_eq!(
-        refused(of(json!({"configMapKeyRef": {"name": "config", "key": "k"}}))),
-        "couldn't find key k in ConfigMap ci/config"
-    );
-    assert_eq!(
-        refused(of(json!({"secretKeyRef": {"name": "secret", "key": "k"}}))),
-        "couldn't find key k in Secret ci/secret"
-    );
-    assert_eq!(
-        refused(json!({"name": "a", "envFrom": [{"configMapRef": {"name": "no"}}]})),
-        "configmap \"no\" not found"
-    );
-    assert_eq!(
-        refused(json!({"name": "a", "envFrom": [{"secretRef": {"name": "no"}}]})),
-        "secret \"no\" not found"
-    );
+    let all_of = |source| json!({"name": "a", "envFrom": [source]});
+    for (container, said) in [
+        (
+            of(json!({"configMapKeyRef": {"name": "no", "key": "k"}})),
+            "configmap \"no\" not found",
+        ),
+        (
+            of(json!({"secretKeyRef": {"name": "no", "key": "k"}})),
+            "secret \"no\" not found",
+        ),
+        (
+            of(json!({"configMapKeyRef": {"name": "config", "key": "k"}})),
+            "couldn't find key k in ConfigMap ci/config",
+        ),
+        (
+            of(json!({"secretKeyRef": {"name": "secret", "key": "k"}})),
+            "couldn't find key k in Secret ci/secret",
+        ),
+        (
+            all_of(json!({"configMapRef": {"name": "no"}})),
+            "configmap \"no\" not found",
+        ),
+        (all_of(json!({"secretRef": {"name": "no"}})), "secret \"no\" not found"),
+    ] {
+        assert_eq!(refused(container.clone()), said, "{container}");
+    }
 }
 
 #[test]

@@ -60,6 +60,12 @@ fn what_comes_after_an_init_container_that_was_told_to_end_never_had_its_turn() 
     assert_eq!(waiting(&told, "a").0, reasons::INITIALIZING);
 }
 
+/// How the first container ended the time before.
+fn code_before(status: &PodStatus) -> i32 {
+    let before = status.container_statuses.as_ref().unwrap()[0].last_state.as_ref();
+    before.unwrap().terminated.as_ref().unwrap().exit_code
+}
+
 fn phase(status: &PodStatus) -> &str {
     status.phase.as_deref().unwrap_or_default()
 }
@@ -210,19 +216,8 @@ fn a_container_that_waits_for_its_restart_says_so_and_the_pod_runs() {
         (phase(&second), waiting(&second, "a")),
         ("Running", (reasons::CRASH_LOOP, message))
     );
-    let container = &second.container_statuses.as_ref().unwrap()[0];
-    assert_eq!(container.restart_count, 1);
-    assert_eq!(
-        container
-            .last_state
-            .as_ref()
-            .unwrap()
-            .terminated
-            .as_ref()
-            .unwrap()
-            .exit_code,
-        1
-    );
+    assert_eq!(second.container_statuses.as_ref().unwrap()[0].restart_count, 1);
+    assert_eq!(code_before(&second), 1);
 }
 
 #[test]
@@ -232,18 +227,7 @@ fn a_restart_that_is_under_way_shows_the_end_before_it() {
     facts.container_mut("a").begun(at(NOW + 2));
     let now = status(&pod, &facts, at(NOW + 2));
     assert_eq!((phase(&now), waiting(&now, "a").0), ("Running", reasons::CREATING));
-    let container = &now.container_statuses.as_ref().unwrap()[0];
-    assert_eq!(
-        container
-            .last_state
-            .as_ref()
-            .unwrap()
-            .terminated
-            .as_ref()
-            .unwrap()
-            .exit_code,
-        1
-    );
+    assert_eq!(code_before(&now), 1);
 }
 
 #[test]

@@ -435,24 +435,8 @@ const UNPRIVILEGED: &str = "RUSSET_POD_UNPRIVILEGED";
 #[test]
 fn what_a_guest_keeps_to_itself_is_measured() {
     let program = std::env::current_exe().unwrap();
-    let other = || {
-        let mut other = std::process::Command::new("setpriv");
-        other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-        other.arg(&program);
-        other
-    };
-    let mut command = if rustix::process::geteuid().is_root() {
-        if !other()
-            .arg("--list")
-            .output()
-            .is_ok_and(|output| output.status.success())
-        {
-            eprintln!("skipped: another user cannot run {} here", program.display());
-            return;
-        }
-        other()
-    } else {
-        std::process::Command::new(&program)
+    let Some(mut command) = russet_skip::without_root(russet_skip::test_name!(), &program) else {
+        return;
     };
     let output = command
         .args([

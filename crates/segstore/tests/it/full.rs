@@ -170,7 +170,10 @@ fn a_namespace_can_be_deleted_on_a_real_disk_that_is_full() {
         .arg(dir.path())
         .output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this user cannot mount a file system in a namespace");
+        russet_skip::skipped(
+            russet_skip::test_name!(),
+            "this user cannot mount a file system in a namespace",
+        );
         return;
     }
     let script = "mount -t tmpfs -o size=96m none \"$SEGSTORE_SMALL_DISK_DIR\" && exec \"$@\"";

@@ -1,11 +1,11 @@
 //! The rules, one case each.
 
-use crate::world::{World, answers, cloned, image, running, until, vm, words};
+use crate::world::{World, answers, cloned, command, cpus, image, running, shut_down, until, until_lost, vm, words};
 use futures::future::LocalBoxFuture;
 use russet_telemetry::Secret;
 use russet_vm::{
-    Credentials, Error, ExecRequest, GoldenKey, Goldens, GuestCommand, Hardware, How, ImageRef, Launch, Owner, Power,
-    Pull, PullPolicy, Source, StartFailure, Step, VmName, collect,
+    Credentials, Error, ExecRequest, GoldenKey, Goldens, Hardware, How, ImageRef, Launch, Owner, Power, Pull,
+    PullPolicy, Source, StartFailure, Step, VmName, collect,
 };
 use std::time::Duration;
 
@@ -101,17 +101,7 @@ async fn what_is_not_there_cannot_be_used(world: Box<dyn World>) {
     missing(agent.address(&ghost).await.map(drop));
     missing(agent.exec(&ghost, words(&["true"])).await.map(drop));
     missing(agent.ended(&ghost).await.map(drop));
-    missing(
-        agent
-            .configure(
-                &ghost,
-                Hardware {
-                    cpu: Some(4),
-                    ..Hardware::default()
-                },
-            )
-            .await,
-    );
+    missing(agent.configure(&ghost, cpus(4)).await);
     missing(agent.clone_vm(&Source::Vm(ghost.clone()), &vm("copy")).await);
     let digest = world.publish(&image(), "never pulled");
     missing(agent.clone_vm(&Source::Image(image().at(digest)), &vm("copy")).await);
@@ -123,17 +113,7 @@ async fn a_vm_that_runs_is_neither_started_nor_changed_nor_deleted(world: Box<dy
     let process = running(world.as_ref(), &name).await;
     let running = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Running(_))), "{result:?}");
     running(agent.start(&name, &Launch::default()).await.map(drop));
-    running(
-        agent
-            .configure(
-                &name,
-                Hardware {
-                    cpu: Some(8),
-                    ..Hardware::default()
-                },
-            )
-            .await,
-    );
+    running(agent.configure(&name, cpus(8)).await);
     running(agent.delete(&name).await);
     assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Running(Some(process))));
 }
@@ -182,16 +162,7 @@ async fn another_agent_finds_the_vm_and_its_true_end(world: Box<dyn World>) {
     let process = running(world.as_ref(), &name).await;
     let second = world.agent();
     assert_eq!(second.power(&name).await.unwrap(), Some(Power::Running(Some(process))));
-    collect(
-        second
-            .exec(&name, words(&["sudo", "shutdown", "-h", "now"]))
-            .await
-            .unwrap(),
-        b"",
-        100,
-    )
-    .await
-    .ok();
+    shut_down(second.as_ref(), &name).await;
     let third = world.agent();
     assert_eq!(third.ended(&name).await.unwrap().how, How::ShutDown);
     let fourth = world.agent();
@@ -204,11 +175,7 @@ async fn another_agent_finds_the_vm_and_its_true_end(world: Box<dyn World>) {
 async fn a_program_left_in_the_guest_has_a_true_end_for_another_agent(world: Box<dyn World>) {
     let name = vm("a");
     running(world.as_ref(), &name).await;
-    let command = |line: &[&str]| GuestCommand {
-        words: words(line).words,
-        log: world.scratch("log"),
-        rotation: None,
-    };
+    let command = |line: &[&str]| command(world.as_ref(), line);
     let first = world.agent();
     first
         .spawn(&name, "main", &command(&["sh", "-c", "exit 7"]))
@@ -240,11 +207,7 @@ async fn a_program_left_in_the_guest_has_a_true_end_for_another_agent(world: Box
 async fn a_program_that_the_vm_took_down_is_lost(world: Box<dyn World>) {
     let (agent, name) = (world.agent(), vm("a"));
     running(world.as_ref(), &name).await;
-    let command = GuestCommand {
-        words: words(&["sleep", "100000"]).words,
-        log: world.scratch("log"),
-        rotation: None,
-    };
+    let command = command(world.as_ref(), &["sleep", "100000"]);
     agent.spawn(&name, "main", &command).await.unwrap();
     assert!(matches!(
         agent.step(&name, "main").await.unwrap(),
@@ -253,10 +216,7 @@ async fn a_program_that_the_vm_took_down_is_lost(world: Box<dyn World>) {
     let twice = agent.spawn(&name, "main", &command).await;
     assert!(matches!(twice, Err(Error::Running(_))), "{twice:?}");
     agent.stop(&name, Duration::ZERO).await.unwrap();
-    until("the end", async || {
-        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
-    })
-    .await;
+    until_lost(agent.as_ref(), &name).await;
 }
 
 async fn a_program_gets_input_and_gives_output_and_exit_code(world: Box<dyn World>) {
@@ -397,28 +357,15 @@ async fn a_private_registry_takes_credentials_for_one_pull_or_for_all(world: Box
     };
     refused(agent.pull(&image(), Pull::default()).await.unwrap_err());
     let (wrong, right) = (with("wr0ng"), with("s3cret"));
-    refused(
-        agent
-            .pull(
-                &image(),
-                Pull {
-                    credentials: Some(&wrong),
-                    ..Pull::default()
-                },
-            )
-            .await
-            .unwrap_err(),
-    );
-    agent
-        .pull(
-            &image(),
-            Pull {
-                credentials: Some(&right),
-                ..Pull::default()
-            },
-        )
-        .await
-        .unwrap();
+    let pull = async |with: &Credentials| {
+        let with = Pull {
+            credentials: Some(with),
+            ..Pull::default()
+        };
+        agent.pull(&image(), with).await
+    };
+    refused(pull(&wrong).await.unwrap_err());
+    pull(&right).await.unwrap();
     // They were for that pull only.
     refused(agent.pull(&image(), Pull::default()).await.unwrap_err());
     refused(agent.login(&wrong).await.unwrap_err());

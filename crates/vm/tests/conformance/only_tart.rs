@@ -2,13 +2,15 @@
 
 mod supervisor;
 
-use crate::world::{TartWorld, World as _, answers, cloned, image, running, until, vm, words};
+use crate::world::{
+    TartWorld, World as _, answers, cloned, command, cpus, image, running, until, until_lost, vm, words,
+};
 use futures::future::LocalBoxFuture;
 use russet_sim_tart::PullFault;
 use russet_telemetry::Secret;
 use russet_vm::{
-    Access, Credentials, Error, ExecRequest, GuestCommand, How, Launch, Owner, Power, Pull, Runtime as _, Share,
-    Source, StartFailure, Step, TerminalSize, collect,
+    Access, Credentials, Error, ExecRequest, How, Launch, Owner, Power, Pull, Runtime as _, Share, Source,
+    StartFailure, TerminalSize, collect,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -65,7 +67,7 @@ cases![
 /// tart #967: the lock is lost, so `tart list` says stopped, `tart stop` refuses, and a second run fails.
 async fn a_vm_that_tart_calls_stopped_is_known_to_run_and_can_be_stopped(world: TartWorld) {
     let (agent, name) = (world.tart(), vm("a"));
-    world.control.switch(|switches| switches.lose_lock = true).unwrap();
+    world.switch(|switches| switches.lose_lock = true);
     cloned(&world, &name).await;
     let process = agent.start(&name, &Launch::default()).await.unwrap();
     until("the guest is up", async || agent.address(&name).await.unwrap()).await;
@@ -85,13 +87,10 @@ async fn a_vm_that_tart_calls_stopped_is_known_to_run_and_can_be_stopped(world: 
 
 async fn a_vm_whose_tart_does_not_listen_is_killed(world: TartWorld) {
     let (agent, name) = (world.tart(), vm("a"));
-    world
-        .control
-        .switch(|switches| {
-            switches.deaf_run = true;
-            switches.deaf_guest = true;
-        })
-        .unwrap();
+    world.switch(|switches| {
+        switches.deaf_run = true;
+        switches.deaf_guest = true;
+    });
     running(&world, &name).await;
     agent.stop(&name, Duration::from_millis(200)).await.unwrap();
     assert_eq!(agent.ended(&name).await.unwrap().how, How::Killed(9));
@@ -99,7 +98,7 @@ async fn a_vm_whose_tart_does_not_listen_is_killed(world: TartWorld) {
 
 async fn without_a_gui_session_the_vm_says_so(world: TartWorld) {
     let (agent, name) = (world.tart(), vm("a"));
-    world.control.switch(|switches| switches.aqua = Some(false)).unwrap();
+    world.switch(|switches| switches.aqua = Some(false));
     cloned(&world, &name).await;
     agent.start(&name, &Launch::default()).await.unwrap();
     assert_eq!(
@@ -107,7 +106,7 @@ async fn without_a_gui_session_the_vm_says_so(world: TartWorld) {
         How::Failed(StartFailure::NoGuiSession)
     );
     // Once somebody has logged in, the same VM starts.
-    world.control.switch(|switches| switches.aqua = Some(true)).unwrap();
+    world.switch(|switches| switches.aqua = Some(true));
     agent.start(&name, &Launch::default()).await.unwrap();
     answers(&agent, &name).await;
 }
@@ -137,10 +136,7 @@ async fn a_pull_that_is_dropped_ends_and_another_goes_on_beside_it(world: TartWo
     running(&world, &vm("a")).await;
     let slow = russet_vm::ImageRef::parse("ghcr.io/acme/slow:v1").unwrap();
     world.publish(&slow, "slow");
-    world
-        .control
-        .switch(|switches| switches.pull = Some(PullFault::Stall))
-        .unwrap();
+    world.switch(|switches| switches.pull = Some(PullFault::Stall));
     let (progress, mut shown) = tokio::sync::watch::channel(0);
     {
         let pull = agent.pull(
@@ -165,7 +161,7 @@ async fn a_pull_that_is_dropped_ends_and_another_goes_on_beside_it(world: TartWo
         }
     }
     // The dropped one holds no lock any more, so this one gets through.
-    world.control.switch(|switches| switches.pull = None).unwrap();
+    world.switch(|switches| switches.pull = None);
     agent.pull(&slow, Pull::default()).await.unwrap();
 }
 
@@ -173,10 +169,7 @@ async fn credentials_are_in_no_argument_and_in_no_file(world: TartWorld) {
     let (agent, image) = (world.tart(), image());
     world.publish(&image, "one");
     // Not in the emulated registry's own files: what it wants would be found there.
-    world
-        .control
-        .switch(|switches| switches.pull = Some(PullFault::Stall))
-        .unwrap();
+    world.switch(|switches| switches.pull = Some(PullFault::Stall));
     let secret = format!("s3cret-{}", std::process::id());
     let credentials = Credentials {
         host: "ghcr.io".into(),
@@ -314,7 +307,7 @@ async fn a_terminal_has_the_size_it_is_given(world: TartWorld) {
 
 async fn a_guest_without_an_agent_is_told_from_a_program_that_fails(world: TartWorld) {
     let (agent, name) = (world.tart(), vm("a"));
-    world.control.switch(|switches| switches.no_agent = true).unwrap();
+    world.switch(|switches| switches.no_agent = true);
     cloned(&world, &name).await;
     agent.start(&name, &Launch::default()).await.unwrap();
     until("an address", async || agent.address(&name).await.unwrap()).await;
@@ -322,45 +315,24 @@ async fn a_guest_without_an_agent_is_told_from_a_program_that_fails(world: TartW
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NoAgent { .. }), "{error:?}");
-    let command = GuestCommand {
-        words: words(&["true"]).words,
-        log: world.scratch("log"),
-        rotation: None,
-    };
+    let command = command(&world, &["true"]);
     agent.spawn(&name, "main", &command).await.unwrap();
-    until("lost", async || {
-        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
-    })
-    .await;
+    until_lost(&agent, &name).await;
 }
 
 async fn warnings_of_tart_are_not_taken_for_errors(world: TartWorld) {
     let agent = world.tart();
-    world
-        .control
-        .switch(|switches| switches.gc_error = Some("no such file".into()))
-        .unwrap();
+    world.switch(|switches| switches.gc_error = Some("no such file".into()));
     assert!(agent.list().await.unwrap().vms.is_empty());
     cloned(&world, &vm("a")).await;
-    let error = agent
-        .configure(
-            &vm("a"),
-            russet_vm::Hardware {
-                cpu: Some(2),
-                ..Default::default()
-            },
-        )
-        .await
-        .unwrap_err();
+    let error = agent.configure(&vm("a"), cpus(2)).await.unwrap_err();
     assert!(error.to_string().contains("4 CPU cores at minimum"), "{error}");
 }
 
 fn stand_in(world: &TartWorld, script: &str) -> russet_vm::Tart {
-    use std::os::unix::fs::PermissionsExt as _;
     let mut options = world.options.clone();
     options.program = world.scratch("stand-in");
-    std::fs::write(&options.program, script).unwrap();
-    std::fs::set_permissions(&options.program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    russet_program::write(&options.program, script).unwrap();
     russet_vm::Tart::new(options)
 }
 
@@ -371,18 +343,9 @@ async fn an_answer_that_makes_no_sense_is_an_error_and_not_an_empty_host(world: 
         "#!/bin/sh\n",
         "#!/bin/sh\necho '[{\"Name\":1}]'\n",
     ] {
-        let agent = stand_in(&world, script);
-        let error = until("it can be started", async || {
-            agent.list().await.err().filter(|error| !is_busy(error))
-        })
-        .await;
+        let error = stand_in(&world, script).list().await.unwrap_err();
         assert!(matches!(error, Error::Answer { .. }), "{error:?}");
     }
-}
-
-/// A test that forks at the wrong moment keeps a file that was just written open for writing.
-fn is_busy(error: &Error) -> bool {
-    matches!(error, Error::Program { source, .. } if source.kind() == std::io::ErrorKind::ExecutableFileBusy)
 }
 
 async fn a_missing_tart_is_named(world: TartWorld) {
@@ -395,10 +358,7 @@ async fn a_missing_tart_is_named(world: TartWorld) {
 async fn a_full_disk_has_a_name(world: TartWorld) {
     let agent = world.tart();
     world.publish(&image(), "one");
-    world
-        .control
-        .switch(|switches| switches.pull = Some(PullFault::DiskFull))
-        .unwrap();
+    world.switch(|switches| switches.pull = Some(PullFault::DiskFull));
     let error = agent.pull(&image(), Pull::default()).await.unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
 }
@@ -443,10 +403,7 @@ async fn no_image_goes_to_make_room_without_our_asking(world: TartWorld) {
         agent.pull(image, Pull::default()).await.unwrap();
     }
     // Each takes 25 GB, and a clone may come to write as much again.
-    world
-        .control
-        .switch(|switches| switches.capacity_gb = Some(60))
-        .unwrap();
+    world.switch(|switches| switches.capacity_gb = Some(60));
     agent.clone_vm(&source, &vm("a")).await.unwrap();
     assert!(agent.resolve(&other).await.unwrap().is_some());
 }

@@ -1,6 +1,6 @@
 //! The two hosts on which the cases are played.
 
-use russet_sim_tart::{Control, Image};
+use russet_sim_tart::{Control, Image, Switches};
 use russet_vm::supervise::Supervisor;
 use russet_vm::synthetic::{Host, Settings, Synthetic};
 use russet_vm::{Digest, ImageRef, PodVm, Runtime, Tart, VmName, tart};
@@ -96,6 +96,10 @@ impl TartWorld {
         Self { control, options, dir }
     }
 
+    pub(crate) fn switch(&self, change: impl FnOnce(&mut Switches)) {
+        self.control.switch(change).unwrap();
+    }
+
     pub(crate) fn tart(&self) -> Tart {
         Tart::new(self.options.clone())
     }
@@ -179,6 +183,39 @@ pub(crate) async fn answers(agent: &dyn Runtime, name: &VmName) {
         run.await.ok().filter(|outcome| outcome.code == 0)
     })
     .await;
+}
+
+/// Waits until a program in the guest is known to be lost.
+pub(crate) async fn until_lost(agent: &dyn Runtime, name: &VmName) {
+    until("the program is lost", async || {
+        (agent.step(name, "main").await.unwrap() == Some(russet_vm::Step::Lost)).then_some(())
+    })
+    .await;
+}
+
+/// The guest shuts down by itself; whether it still answers does not matter.
+pub(crate) async fn shut_down(agent: &dyn Runtime, name: &VmName) {
+    let shutdown = agent
+        .exec(name, words(&["sudo", "shutdown", "-h", "now"]))
+        .await
+        .unwrap();
+    russet_vm::collect(shutdown, b"", 100).await.ok();
+}
+
+/// A program that is left in a guest.
+pub(crate) fn command(world: &dyn World, line: &[&str]) -> russet_vm::GuestCommand {
+    russet_vm::GuestCommand {
+        words: words(line).words,
+        log: world.scratch("log"),
+        rotation: None,
+    }
+}
+
+pub(crate) fn cpus(count: u32) -> russet_vm::Hardware {
+    russet_vm::Hardware {
+        cpu: Some(count),
+        ..Default::default()
+    }
 }
 
 pub(crate) fn words(words: &[&str]) -> russet_vm::ExecRequest {

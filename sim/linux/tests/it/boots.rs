@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use russet_cluster::node;
 use russet_sim_linux::{CloudInit, Fault, Kind, Phase, Power, PrivateLeg, SshFault};
+use russet_skip::{can_run, test_name};
 use russet_telemetry::Secret;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::harness::{Site, Traces, can_run, eventually, mounts_below};
+use crate::harness::{Site, Traces, eventually, mounts_below};
 
 const USER_DATA: &str = r#"#cloud-config
 write_files:
@@ -37,7 +39,7 @@ runcmd:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_carries_out_its_user_data_once_and_leaves_nothing_behind() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let site = Site::new().await;
@@ -134,7 +136,7 @@ async fn stubs_refuse_what_they_do_not_know(site: &Site, row: &russet_sim_linux:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_elastic_metal_server_has_an_account_with_sudo_and_a_vlan_on_its_card() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let site = Site::new().await;
@@ -206,7 +208,7 @@ async fn an_elastic_metal_server_has_an_account_with_sudo_and_a_vlan_on_its_card
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_break_a_server_as_they_say_until_they_are_taken_back() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let site = Site::new().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use russet_cluster::node::{self, Network};
+use russet_cluster::node::Network;
 use russet_parts::{Manifest, Silent, Store, Tools};
 use russet_sim_linux::{Fleet, Kind, Options, Phase, Power, Row, State, tools};
 use russet_telemetry::Secret;
@@ -19,17 +19,6 @@ use tokio::process::Command;
 
 /// The machine is busy, and a kubelet is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
-
-/// Whether servers can run here; prints why not, since a test that quietly does nothing is worse than none.
-pub(crate) fn can_run() -> bool {
-    match node::check() {
-        Ok(()) => true,
-        Err(reason) => {
-            eprintln!("SKIPPED: {reason}");
-            false
-        }
-    }
-}
 
 pub(crate) async fn parts(more: &[&str]) -> Tools {
     let mut wanted = tools();

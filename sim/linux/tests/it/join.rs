@@ -10,17 +10,18 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use russet_bootstrap::linux::{self, Data, Form, Join, KubernetesChannel, NodeAddress, PrivateNet, Taint};
 use russet_cluster::control_plane::{self, Durability, Extras};
-use russet_cluster::node::{Network, join};
+use russet_cluster::node::{self, Network, join};
 use russet_cluster::pki::Profile;
 use russet_cluster::{ControlPlane, Supervisor, kubeconfig};
 use russet_parts::Tools;
 use russet_sim_linux::{CloudInit, Filesystem, Kind, PrivateLeg, Row};
+use russet_skip::{can_run, test_name};
 use russet_telemetry::Secret;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::task::AbortHandle;
 
-use crate::harness::{Site, Traces, can_run, eventually, parts};
+use crate::harness::{Site, Traces, eventually, parts};
 
 /// Fields end in order of declaration: servers before the control plane, that before the network it listens on.
 struct Cluster {
@@ -195,7 +196,7 @@ spec:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     let cluster = Cluster::start().await;
@@ -281,11 +282,10 @@ async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_elastic_metal_server_joins_over_ssh_through_its_vlan_and_keeps_its_data_on_a_disk_of_its_own() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
-    if let Err(reason) = russet_sim_linux::check_data().await {
-        eprintln!("SKIPPED: {reason}");
+    if !can_run(test_name!(), russet_sim_linux::check_data().await) {
         return;
     }
     let cluster = Cluster::start().await;

@@ -3,17 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use russet_cluster::node;
 use russet_sim_scaleway::{Deed, NewInstances, Sim};
+use russet_skip::{can_run, test_name};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::harness::{can_run, eventually, mounts_below, parts};
+use crate::harness::{eventually, mounts_below, parts};
 
 /// However the program ends, the kernel takes servers apart: no process, no mount and no interface stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_servers_whose_emulator_is_killed() {
-    if !can_run() {
+    if !can_run(test_name!(), node::check()) {
         return;
     }
     // Else the program would fetch them while the test waits for its first line.

@@ -41,7 +41,7 @@ fn local_vms_come_first_and_an_image_appears_twice() {
 fn get_has_no_name_and_its_size_is_a_string() {
     let host = Host::new();
     host.clone("vm");
-    let value: serde_json::Value = serde_json::from_str(&host.good(&["get", "vm", "--format", "json"])).unwrap();
+    let value = host.get("vm");
     assert_eq!(value["Size"], "25.123");
     assert!(value.get("Name").is_none());
     assert_eq!((&value["OS"], &value["State"]), (&"darwin".into(), &"stopped".into()));
@@ -92,7 +92,7 @@ fn a_disk_that_grew_is_seen_everywhere_and_takes_no_more_room() {
     host.good(&["set", "vm", "--disk-size", "60"]);
     host.good(&["clone", "vm", "copy"]);
     for name in ["vm", "copy"] {
-        let value: serde_json::Value = serde_json::from_str(&host.good(&["get", name, "--format", "json"])).unwrap();
+        let value = host.get(name);
         assert_eq!((&value["Disk"], &value["Size"]), (&60.into(), &"25.123".into()));
         let list = host.list();
         let row = list.as_array().unwrap().iter().find(|row| row["Name"] == name).unwrap();
@@ -124,7 +124,7 @@ fn a_clone_overwrites_an_existing_vm_without_a_word() {
     host.clone("vm");
     host.good(&["set", "vm", "--cpu", "8"]);
     assert_eq!(host.good(&["clone", IMAGE, "vm"]), "");
-    let value: serde_json::Value = serde_json::from_str(&host.good(&["get", "vm", "--format", "json"])).unwrap();
+    let value = host.get("vm");
     assert_eq!(value["CPU"], 4);
 }
 
@@ -132,18 +132,10 @@ fn a_clone_overwrites_an_existing_vm_without_a_word() {
 fn a_clone_from_the_cache_does_not_notice_that_the_tag_has_moved() {
     let host = Host::new();
     host.good(&["pull", IMAGE]);
-    host.control
-        .push(
-            IMAGE,
-            &Image {
-                cpu: 6,
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    host.push_other();
     host.clone("stale");
     let cpu = |name: &str| {
-        let value: serde_json::Value = serde_json::from_str(&host.good(&["get", name, "--format", "json"])).unwrap();
+        let value = host.get(name);
         value["CPU"].as_u64().unwrap()
     };
     assert_eq!(cpu("stale"), 4);
@@ -158,15 +150,7 @@ fn moving_a_tag_drops_the_old_image_unless_its_digest_was_asked_for() {
     let old = host.control.push(IMAGE, &Image::default()).unwrap();
     host.good(&["pull", IMAGE]);
     assert_eq!(host.good(&["fqn", IMAGE]), format!("ghcr.io/acme/mac@{old}\n"));
-    host.control
-        .push(
-            IMAGE,
-            &Image {
-                cpu: 6,
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    host.push_other();
     host.good(&["pull", IMAGE]);
     assert!(!host.good(&["list", "--quiet"]).contains(&old));
 

@@ -114,10 +114,24 @@ impl Host {
         serde_json::from_str(&self.good(&["list", "--format", "json"])).unwrap()
     }
 
+    /// What `tart get` tells of a VM.
+    #[track_caller]
+    pub(crate) fn get(&self, name: &str) -> serde_json::Value {
+        serde_json::from_str(&self.good(&["get", name, "--format", "json"])).unwrap()
+    }
+
     #[track_caller]
     pub(crate) fn state(&self, name: &str) -> String {
-        let value: serde_json::Value = serde_json::from_str(&self.good(&["get", name, "--format", "json"])).unwrap();
-        value["State"].as_str().unwrap().to_owned()
+        self.get(name)["State"].as_str().unwrap().to_owned()
+    }
+
+    /// Moves the tag of the image to another one, of six CPUs.
+    pub(crate) fn push_other(&self) {
+        let other = Image {
+            cpu: 6,
+            ..Image::default()
+        };
+        self.control.push(IMAGE, &other).unwrap();
     }
 }
 

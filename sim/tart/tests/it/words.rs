@@ -100,7 +100,7 @@ fn set_refuses_less_than_the_minimum_and_a_smaller_disk() {
         host.good(&["set", "vm", "--cpu", "6", "--memory", "16384", "--disk-size", "60"]),
         ""
     );
-    let value: serde_json::Value = serde_json::from_str(&host.good(&["get", "vm", "--format", "json"])).unwrap();
+    let value = host.get("vm");
     assert_eq!(
         (&value["CPU"], &value["Memory"], &value["Disk"]),
         (&6.into(), &16384.into(), &60.into())

@@ -16,7 +16,7 @@ use russet_vm::TerminalSize;
 use super::{SHARES, STATUS, quoted};
 
 /// The pipe, in the guest. A VM has one container, so one name is enough.
-const PIPE: &str = "/tmp/.tart-kubelet-input";
+pub(super) const PIPE: &str = "/tmp/.tart-kubelet-input";
 /// How [`feed`] ends when the input of the container is over.
 pub(crate) const OVER: i32 = 75;
 /// How [`feed`] ends when the container has no input although it should have had one long ago.

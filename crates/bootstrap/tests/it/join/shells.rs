@@ -41,7 +41,7 @@ fn the_program_runs_from_standard_input() {
 fn under_dash_the_program_finds_bash_or_says_that_it_needs_it() {
     let node = LinuxBox::new(TOKEN);
     if !std::path::Path::new("/usr/bin/dash").exists() {
-        eprintln!("SKIPPED: there is no dash here");
+        russet_skip::skipped(russet_skip::test_name!(), "there is no dash");
         return;
     }
     node.write("program", &program(&plain()));

@@ -15,6 +15,18 @@ const RULES: Rules = Rules {
 /// Long enough for a busy machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+fn data(id: u32, bytes: &'static [u8], fin: bool) -> Frame {
+    let bytes = Bytes::from_static(bytes);
+    Frame::Data { id, fin, bytes }
+}
+
+fn syn(id: u32, headers: Headers) -> Frame {
+    let fin = false;
+    Frame::SynStream { id, fin, headers }
+}
+
 struct Client {
     socket: DuplexStream,
     encoder: Encoder,
@@ -47,18 +59,12 @@ impl Client {
     }
 
     async fn open(&mut self, id: u32, kind: &str) {
-        let headers = Headers::new([("streamtype", kind.to_owned())]);
-        self.send(Frame::SynStream {
-            id,
-            fin: false,
-            headers,
-        })
-        .await;
+        self.send(syn(id, Headers::new([("streamtype", kind.to_owned())])))
+            .await;
     }
 
     async fn data(&mut self, id: u32, bytes: &'static [u8], fin: bool) {
-        let bytes = Bytes::from_static(bytes);
-        self.send(Frame::Data { id, fin, bytes }).await;
+        self.send(data(id, bytes, fin)).await;
     }
 
     /// None when the server has closed.
@@ -99,15 +105,7 @@ async fn a_stream_is_accepted_before_its_first_bytes_and_either_side_may_end_fir
     let mut stream = connection.incoming.recv().await.unwrap();
     stream.writer.write_all(b"hello").await.unwrap();
     assert!(matches!(client.next().await, Some(Frame::SynReply { id: 1, .. })));
-    let bytes = Bytes::from_static(b"hello");
-    assert_eq!(
-        client.next().await,
-        Some(Frame::Data {
-            id: 1,
-            fin: false,
-            bytes
-        })
-    );
+    assert_eq!(client.next().await, Some(data(1, b"hello", false)));
 
     client.data(1, b"all", true).await;
     let mut text = String::new();
@@ -116,24 +114,8 @@ async fn a_stream_is_accepted_before_its_first_bytes_and_either_side_may_end_fir
     // The peer has said everything; we have not.
     stream.writer.write_all(b"more").await.unwrap();
     stream.writer.shutdown().await.unwrap();
-    let bytes = Bytes::from_static(b"more");
-    assert_eq!(
-        client.next().await,
-        Some(Frame::Data {
-            id: 1,
-            fin: false,
-            bytes
-        })
-    );
-    let bytes = Bytes::new();
-    assert_eq!(
-        client.next().await,
-        Some(Frame::Data {
-            id: 1,
-            fin: true,
-            bytes
-        })
-    );
+    assert_eq!(client.next().await, Some(data(1, b"more", false)));
+    assert_eq!(client.next().await, Some(data(1, &[], true)));
 }
 
 #[tokio::test]
@@ -210,18 +192,7 @@ async fn a_peer_that_goes_is_noticed_and_its_input_does_not_look_complete() {
 
 #[tokio::test]
 async fn a_peer_that_breaks_the_protocol_is_told_and_left() {
-    for wrong in [
-        Frame::SynStream {
-            id: 2,
-            fin: false,
-            headers: Headers::default(),
-        },
-        Frame::SynStream {
-            id: 1,
-            fin: false,
-            headers: Headers::default(),
-        },
-    ] {
+    for wrong in [2, 1].map(|id| syn(id, Headers::default())) {
         let (mut client, mut connection) = Client::connect(RULES);
         client.opened(&mut connection, 1).await;
         client.send(wrong).await;
@@ -239,27 +210,12 @@ async fn the_last_words_arrive_in_order_before_the_connection_closes() {
     let closer = stream.writer.closer().unwrap();
     closer.finish(Bytes::from_static(b"status")).await;
     let closing = tokio::spawn(connection.close());
-    let bytes = Bytes::from_static(b"status");
-    assert_eq!(
-        client.next().await,
-        Some(Frame::Data {
-            id: 1,
-            fin: true,
-            bytes
-        })
-    );
+    assert_eq!(client.next().await, Some(data(1, b"status", true)));
     assert_eq!(client.next().await, Some(Frame::GoAway { last: 1, status: 0 }));
     assert_eq!(client.next().await, None);
     // Bytes that were under way are still taken, so that no reset can overtake the last words.
     for _ in 0..2 {
-        let bytes = vec![0; 60_000].into();
-        client
-            .send(Frame::Data {
-                id: 1,
-                fin: false,
-                bytes,
-            })
-            .await;
+        client.send(data(1, &ZEROS[..60_000], false)).await;
     }
     drop(client);
     timeout(PATIENCE, closing).await.unwrap().unwrap().unwrap();
@@ -362,15 +318,7 @@ async fn streams_that_hold_all_memory_unread_are_reset_and_not_the_one_that_wait
     reset.sort_unstable();
     assert_eq!(reset, [1, 3]);
     lively.writer.write_all(b"and back").await.unwrap();
-    let bytes = Bytes::from_static(b"and back");
-    assert_eq!(
-        client.next().await,
-        Some(Frame::Data {
-            id: 5,
-            fin: false,
-            bytes
-        })
-    );
+    assert_eq!(client.next().await, Some(data(5, b"and back", false)));
 }
 
 #[test]

@@ -180,10 +180,12 @@ async fn a_server_that_does_not_answer_in_time_is_not_well() {
     );
 }
 
-/// A port that was free a moment ago.
-async fn closed_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap().port()
+/// A port that refuses connections: bound, so that no other test gets it, and never listening.
+fn closed_port() -> (tokio::net::TcpSocket, u16) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 #[tokio::test]
@@ -203,7 +205,7 @@ async fn a_port_that_is_open_is_well() {
 
 #[tokio::test]
 async fn a_port_that_is_closed_is_not() {
-    let port = closed_port().await;
+    let (_socket, port) = closed_port();
     for probe in [
         json!({"tcpSocket": {"port": port}}),
         json!({"httpGet": {"port": port}}),

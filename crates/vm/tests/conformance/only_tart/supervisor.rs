@@ -1,7 +1,7 @@
 //! Accidents of the process that keeps a VM, and of the agent that started it.
 
-use crate::world::{TartWorld, World as _, answers, cloned, running, until, vm, words};
-use russet_vm::{GuestCommand, How, Launch, Power, Process, Runtime as _, Step, VmName, collect};
+use crate::world::{TartWorld, World as _, answers, cloned, command, running, shut_down, until, until_lost, vm};
+use russet_vm::{How, Launch, Power, Process, Runtime as _, VmName};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -43,21 +43,14 @@ pub(super) async fn a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown
 pub(super) async fn what_happened_before_a_reboot_is_not_made_up(world: TartWorld) {
     let name = vm("a");
     let process = running(&world, &name).await;
-    let command = GuestCommand {
-        words: words(&["sleep", "100000"]).words,
-        log: world.scratch("log"),
-        rotation: None,
-    };
+    let command = command(&world, &["sleep", "100000"]);
     world.tart().spawn(&name, "main", &command).await.unwrap();
     kill(supervisor(&process));
     kill(process.pid);
     world.control.reboot().unwrap();
     let agent = world.tart();
     assert_eq!(agent.ended(&name).await.unwrap().how, How::Unknown);
-    until("the program is lost", async || {
-        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
-    })
-    .await;
+    until_lost(&agent, &name).await;
     agent.start(&name, &Launch::default()).await.unwrap();
     answers(&agent, &name).await;
 }
@@ -118,16 +111,7 @@ pub(super) async fn a_vm_survives_the_violent_end_of_its_agent(world: TartWorld)
     };
     assert!(russet_vm::is_alive(&process));
     answers(&second, &name).await;
-    collect(
-        second
-            .exec(&name, words(&["sudo", "shutdown", "-h", "now"]))
-            .await
-            .unwrap(),
-        b"",
-        100,
-    )
-    .await
-    .ok();
+    shut_down(&second, &name).await;
     assert_eq!(second.ended(&name).await.unwrap().how, How::ShutDown);
 }
 
@@ -159,7 +143,7 @@ pub(super) async fn a_supervisor_that_is_told_to_end_stops_its_vm_in_order(world
 }
 
 pub(super) async fn a_guest_that_does_not_shut_down_with_its_host_is_stopped_hard(world: TartWorld) {
-    world.control.switch(|switches| switches.deaf_guest = true).unwrap();
+    world.switch(|switches| switches.deaf_guest = true);
     let (how, said) = told_to_end(&world, &vm("a")).await;
     assert_eq!((how, said.as_str()), (How::Stopped, "Stopping VM..."));
 }
@@ -169,11 +153,7 @@ pub(super) async fn a_program_whose_supervisor_is_told_to_end_is_lost_at_once(wo
     use russet_vm::supervise::{Seen, look};
     let (agent, name) = (world.tart(), vm("a"));
     running(&world, &name).await;
-    let command = GuestCommand {
-        words: words(&["sleep", "100000"]).words,
-        log: world.scratch("log"),
-        rotation: None,
-    };
+    let command = command(&world, &["sleep", "100000"]);
     agent.spawn(&name, "main", &command).await.unwrap();
     let folder = world.options.state.join(name.to_string()).join("steps/main");
     let Seen::Running(Some(started)) = look(&folder).unwrap() else {
@@ -181,10 +161,7 @@ pub(super) async fn a_program_whose_supervisor_is_told_to_end_is_lost_at_once(wo
     };
     let keeper = Pid::from_raw(i32::try_from(supervisor(&started.process)).unwrap()).unwrap();
     kill_process(keeper, Signal::TERM).unwrap();
-    until("the program is lost", async || {
-        (agent.step(&name, "main").await.unwrap() == Some(Step::Lost)).then_some(())
-    })
-    .await;
+    until_lost(&agent, &name).await;
     let Seen::Ended(_, Some(finished)) = look(&folder).unwrap() else {
         panic!("nobody saw it end")
     };
