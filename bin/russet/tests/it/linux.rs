@@ -149,7 +149,7 @@ async fn until_in_pod(sandbox: &Sandbox, server: &Server, command: &str) -> Stri
 #[tokio::test]
 async fn real_cache_nodes_run_pods_on_their_disks_survive_kill_and_leave_nothing() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
-    if !russet_e2e::linux::can_run(russet_skip::test_name!()).await {
+    if !russet_stages::linux::can_run(russet_skip::test_name!()).await {
         return;
     }
     let sandbox = Sandbox::new();
