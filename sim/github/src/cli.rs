@@ -5,7 +5,7 @@ use crate::key::AppKey;
 use crate::settings::Settings;
 use crate::sim::Options;
 use anyhow::Context as _;
-use russet_sim_stage::clock::Factor;
+use russet_sim_kit::clock::Factor;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};

@@ -9,8 +9,8 @@ use crate::refusal::Refusal;
 use crate::world::World;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use russet_sim_stage::When;
-use russet_sim_stage::clock::Clock;
+use russet_sim_kit::When;
+use russet_sim_kit::clock::Clock;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version this emulator speaks.

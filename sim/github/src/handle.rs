@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::journal::Entry;
 use crate::settings::Settings;
 use jiff::Timestamp;
-use russet_sim_stage::FaultId;
+use russet_sim_kit::FaultId;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The journal: every request, and what became of it. Tests count calls with it; tokens and bodies are never in it.
 
 use jiff::Timestamp;
-use russet_sim_stage::fault::{FaultId, glob};
+use russet_sim_kit::fault::{FaultId, glob};
 use std::collections::VecDeque;
 
 /// One request.

@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::fault::Outcome;
 use bytes::Bytes;
 use http::request::Parts;
-use russet_sim_stage::wire::{self, Answer, Cut, Emulator};
+use russet_sim_kit::wire::{self, Answer, Cut, Emulator};
 use tokio_util::sync::CancellationToken;
 
 const MAX_BODY: usize = 1 << 20;

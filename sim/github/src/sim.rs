@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::settings::Settings;
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::{Clock, Factor};
+use russet_sim_kit::clock::{Clock, Factor};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -85,7 +85,7 @@ impl Sim {
         let listener = TcpListener::bind(options.listen).await.map_err(listen_failed)?;
         let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
+        let task = tokio::spawn(russet_sim_kit::wire::run(listener, Arc::clone(&core), stop.clone()));
         Ok(Self {
             url,
             handle: Handle(core),

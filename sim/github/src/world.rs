@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::strict::{Fields, Query};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

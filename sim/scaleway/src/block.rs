@@ -15,7 +15,7 @@ use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 
 const GB: u64 = 1_000_000_000;

@@ -5,7 +5,7 @@ use crate::host::AddressPlan;
 use crate::settings::Settings;
 use crate::sim::Options;
 use anyhow::Context as _;
-use russet_sim_stage::clock::Factor;
+use russet_sim_kit::clock::Factor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

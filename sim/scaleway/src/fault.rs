@@ -35,9 +35,9 @@ pub enum Act {
 }
 
 /// A fault to inject.
-pub type Fault = russet_sim_stage::Fault<Act>;
+pub type Fault = russet_sim_kit::Fault<Act>;
 /// The faults that wait.
-pub(crate) type Faults = russet_sim_stage::Faults<Act>;
+pub(crate) type Faults = russet_sim_kit::Faults<Act>;
 
 /// What the client gets instead of the answer.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,7 +14,7 @@ use crate::vpc::known_region;
 use crate::world::{Caller, World};
 use http::Method;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

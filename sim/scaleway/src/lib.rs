@@ -88,7 +88,7 @@ pub use journal::Entry;
 pub use linux::{BoxFate, BoxOutcome, Stage};
 pub use metal::catalog::{MetalOffer, MetalOs, Period};
 pub use metal::server::MetalStatus;
-pub use russet_sim_stage::{BadFactor, Factor, FaultId, When};
+pub use russet_sim_kit::{BadFactor, Factor, FaultId, When};
 pub use settings::{
     Delays, DynamicIp, EarlyAttachment, ErrorStyle, Passwords, Permission, PrivateNics, Settings, Vanished, VpcToggle,
 };

@@ -6,7 +6,7 @@ use crate::core::{Core, Outcome};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use russet_sim_stage::wire::{self, Answer, Cut, Emulator};
+use russet_sim_kit::wire::{self, Answer, Cut, Emulator};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

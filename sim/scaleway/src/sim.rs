@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::{Clock, Factor, wall};
+use russet_sim_kit::clock::{Clock, Factor, wall};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Sim {
         let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
+        tasks.spawn(russet_sim_kit::wire::run(listener, Arc::clone(&core), stop.clone()));
         tasks.spawn(
             stop.clone()
                 .run_until_cancelled_owned(tick(Arc::clone(&core)))

@@ -8,7 +8,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::strict::Fields;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::json;
 
 /// A diagnostic that was started.

@@ -11,7 +11,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 use std::time::Duration;
 

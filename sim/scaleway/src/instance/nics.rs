@@ -12,7 +12,7 @@ use crate::strict::{Fields, Query};
 use crate::table::Row;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 
 /// No Instance has more.

@@ -14,7 +14,7 @@ use crate::world::{Caller, World};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::Value;
 
 /// What shall be installed.

@@ -175,7 +175,7 @@ impl World {
             project_id: order.project_id.clone(),
             stretches: Vec::new(),
         });
-        let at = russet_sim_stage::clock::after(now, self.settings.delays.metal_order);
+        let at = russet_sim_kit::clock::after(now, self.settings.delays.metal_order);
         self.metal.servers.change(now, &id, |server| {
             server.pending = Some(Pending {
                 then: Then::Deliver,
