@@ -14,6 +14,7 @@ mod ci;
 mod clusterctl;
 mod compatibility;
 mod dependencies;
+mod faults;
 mod generate;
 mod history;
 mod layers;
@@ -45,9 +46,11 @@ enum Command {
     },
     /// Check that dependencies between crates point down
     CheckLayers,
+    /// Check that each fault switch of the emulators is set by a test of what ships
+    CheckFaults,
     /// Check that what runs on a Mac would compile there, where that can be found out
     CheckMac,
-    /// Formatting, generated files, CRD history, layers, clippy, dependencies
+    /// Formatting, generated files, CRD history, layers, fault switches, clippy, dependencies
     Lint,
     /// Everything: lint, real parts, tests
     Ci,
@@ -72,6 +75,7 @@ fn run(command: Command) -> Result<()> {
         Command::CheckCrds => history::check(&root),
         Command::RecordCrds { name } => history::record(&root, &name),
         Command::CheckLayers => layers::check(&root),
+        Command::CheckFaults => faults::check(&root),
         Command::CheckMac => check_mac::check(&root),
         Command::Lint => ci::lint(&root),
         Command::Ci => ci::ci(&root),

@@ -10,7 +10,6 @@ use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory};
 use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
-use crate::fault::{Fault, Faults};
 use crate::habits::Habits;
 use crate::image::{Image, TREE, XFS_TREE};
 use crate::row::{Power, Row};
@@ -57,7 +56,6 @@ struct Inner {
     habits: Arc<Habits>,
     servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
     /// Also of servers that are not there yet.
-    faults: Mutex<BTreeMap<String, Faults>>,
 }
 
 impl Fleet {
@@ -107,7 +105,6 @@ impl Fleet {
             site,
             habits: Arc::new(habits),
             servers: Mutex::default(),
-            faults: Mutex::default(),
         }))
     }
 
@@ -120,7 +117,6 @@ impl Fleet {
     pub async fn apply(&self, row: Row) {
         let slot = self.slot(&row).await;
         let mut server = slot.lock().await;
-        server.faults = self.faults_of(&row.server_id).await;
         if server.row.generation != row.generation {
             server.forget().await;
         }
@@ -187,10 +183,6 @@ impl Fleet {
             .ok_or_else(|| Error::Unknown { id: id.to_owned() })
     }
 
-    async fn faults_of(&self, id: &str) -> Faults {
-        self.0.faults.lock().await.get(id).cloned().unwrap_or_default()
-    }
-
     /// How far a server is, and what becomes of it.
     pub async fn watch(&self, id: &str) -> Result<watch::Receiver<State>, Error> {
         Ok(self.server(id).await?.lock().await.state())
@@ -204,16 +196,6 @@ impl Fleet {
         server.run(program, &args).await
     }
 
-    /// Lets something go wrong from the server's next boot on; the server need not be there yet.
-    pub async fn fault(&self, id: &str, fault: Fault) -> Result<(), Error> {
-        self.0.faults.lock().await.entry(id.to_owned()).or_default().add(fault)
-    }
-
-    /// From its next boot on nothing goes wrong any more.
-    pub async fn clear_faults(&self, id: &str) {
-        self.0.faults.lock().await.remove(id);
-    }
-
     /// Cuts the power without Scaleway knowing, as a server that hangs.
     pub async fn cut_power(&self, id: &str) -> Result<(), Error> {
         self.server(id).await?.lock().await.switch_off().await;
@@ -224,7 +206,6 @@ impl Fleet {
     pub async fn restore_power(&self, id: &str) -> Result<(), Error> {
         let slot = self.server(id).await?;
         let mut server = slot.lock().await;
-        server.faults = self.faults_of(id).await;
         server.switch_on().await;
         Ok(())
     }

@@ -15,7 +15,6 @@ use tokio::sync::{Mutex, watch};
 use crate::data;
 use crate::disk::{Adaptation, Disk};
 use crate::error::Error;
-use crate::fault::Faults;
 use crate::habits::Habits;
 use crate::image::Image;
 use crate::inside::protocol::{
@@ -71,7 +70,6 @@ pub(crate) struct Server {
     habits: Arc<Habits>,
     pub(crate) row: Row,
     disk: Disk,
-    pub(crate) faults: Faults,
     state: watch::Sender<State>,
     running: Option<Running>,
     /// What a server without a machine is.
@@ -122,7 +120,6 @@ impl Server {
             habits,
             row,
             disk,
-            faults: Faults::default(),
             state: watch::Sender::new(State {
                 phase: Phase::Off,
                 cloud_init: None,
@@ -183,12 +180,10 @@ impl Server {
         });
         self.asked.send_replace(None);
         if self.site.is_none() {
-            if !self.faults.hang && !self.faults.no_network {
-                let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
-                let habits = Arc::clone(&self.habits);
-                let task = tokio::spawn(synthetic::run(self.row.clone(), habits, memory, state));
-                self.synthetic = Some(Stopped(task.abort_handle()));
-            }
+            let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
+            let habits = Arc::clone(&self.habits);
+            let task = tokio::spawn(synthetic::run(self.row.clone(), habits, memory, state));
+            self.synthetic = Some(Stopped(task.abort_handle()));
             return;
         }
         if let Err(error) = self.boot().await {
@@ -272,9 +267,7 @@ impl Server {
             disks: data::blanks(&self.row),
             user_data: self.row.user_data.is_some(),
             kubernetes: self.site()?.kubernetes.clone(),
-            faults: self.faults.inside(),
             services,
-            ssh_port: self.row.ssh_port,
             api_server: self.habits.api_server(),
         };
         let text = serde_json::to_vec(&boot).unwrap_or_default();
@@ -286,9 +279,6 @@ impl Server {
     /// Plugs in what the row says and is not there yet. The public card gets its address, as by the image's DHCP; the
     /// private one waits for whoever configures it.
     async fn wire(&self, holder: &Holder, mut wired: Wired) -> Result<Wired, Error> {
-        if self.faults.no_network || self.faults.hang {
-            return Ok(wired);
-        }
         let (network, tag) = (&self.site()?.network, self.row.tag());
         let attempt = format!("connect the server {}", self.row.name);
         if wired.public.is_none() {
