@@ -1,20 +1,24 @@
 //! The shell around the world: the lock, the clock, the faults, the limits, the journal.
 
-use crate::call::{Body, Call, Reply};
+use crate::call::Call;
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Act, Faults, Outcome};
-use crate::journal::{Entry, Journal};
+use crate::fault::{Act, Faults};
+use crate::journal::Entry;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 use crate::world::World;
-use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use russet_sim_kit::When;
-use russet_sim_kit::clock::Clock;
+use russet_sim_kit::control::State as _;
+use russet_sim_kit::wire::{Outcome, Reply};
+use russet_sim_kit::{Clock, Log, When, control};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version this emulator speaks.
 const VERSION: &str = "2022-11-28";
+
+/// Requests that are kept.
+const JOURNAL: usize = 100_000;
 
 /// What everything shares.
 pub(crate) struct Core(Mutex<State>);
@@ -30,7 +34,7 @@ pub(crate) struct State {
     pub(crate) world: World,
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
-    pub(crate) journal: Journal,
+    pub(crate) journal: Log<Entry>,
     limits: Limits,
 }
 
@@ -40,7 +44,7 @@ impl Core {
             world,
             clock,
             faults: Faults::default(),
-            journal: Journal::default(),
+            journal: Log::new(JOURNAL),
             limits: Limits::default(),
         }))
     }
@@ -51,14 +55,36 @@ impl Core {
     }
 }
 
-impl State {
-    /// GitHub's time.
-    pub(crate) fn now(&self) -> Timestamp {
+impl control::State for State {
+    type Settings = Settings;
+    type Act = Act;
+    type Entry = Entry;
+
+    /// GitHub's.
+    fn now(&self) -> Timestamp {
         let skew = SignedDuration::from_secs(self.world.settings.skew_seconds);
         let now = self.clock.now();
         now.checked_add(skew).unwrap_or(now)
     }
 
+    fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    fn settings(&mut self) -> &mut Settings {
+        &mut self.world.settings
+    }
+
+    fn faults(&mut self) -> &mut Faults {
+        &mut self.faults
+    }
+
+    fn journal(&mut self) -> &mut Log<Entry> {
+        &mut self.journal
+    }
+}
+
+impl State {
     /// Does deeds, all or none of them.
     pub(crate) fn perform(&mut self, deeds: Vec<Deed>) -> Result<(), DeedError> {
         let now = self.now();
@@ -95,7 +121,7 @@ impl State {
                 ("x-github-media-type", "github.v3; format=json".to_owned()),
             ]);
         }
-        self.journal.add(entry);
+        self.journal.push(|number| Entry { number, ..entry });
         outcome
     }
 
@@ -123,13 +149,8 @@ impl State {
 
     fn reply(&mut self, now: Timestamp, call: &Call, entry: &mut Entry) -> Result<Reply, Refusal> {
         if call.header("user-agent").is_none_or(str::is_empty) {
-            return Ok(Reply {
-                status: StatusCode::FORBIDDEN,
-                headers: vec![("content-type", "text/plain".to_owned())],
-                body: Body::Text(
-                    "Request forbidden by administrative rules. Please make sure your request has a User-Agent header",
-                ),
-            });
+            let why = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
+            return Ok(Reply::text(403, "text/plain", why));
         }
         self.check_headers(call)?;
         let caller = self.world.caller(now, call)?;

@@ -8,6 +8,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -25,24 +27,114 @@ pub type Answer = Response<Full<Bytes>>;
 #[error("the connection is cut")]
 pub struct Cut;
 
-/// An answer of this kind, unless its own headers say another.
-pub fn render(status: StatusCode, kind: &'static str, headers: Vec<(&'static str, String)>, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
-    *answer.status_mut() = status;
-    let all = answer.headers_mut();
-    all.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            all.insert(HeaderName::from_static(name), value);
+/// What is answered, without the wire.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: Vec<(&'static str, String)>,
+    /// None sends no body at all. A string is sent as it is where a header says another type than JSON.
+    pub body: Option<Value>,
+}
+
+impl Reply {
+    pub fn json(status: StatusCode, body: Value) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Some(body),
         }
     }
-    answer
+
+    /// 200 with a body.
+    pub fn ok(body: Value) -> Self {
+        Self::json(StatusCode::OK, body)
+    }
+
+    /// 204.
+    pub fn no_content() -> Self {
+        Self {
+            status: StatusCode::NO_CONTENT,
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// Something else than JSON, as gateways send it.
+    pub fn text(status: u16, kind: &str, text: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            headers: vec![("content-type", kind.to_owned())],
+            body: Some(Value::String(text.into())),
+        }
+    }
+
+    /// The answer; its JSON is of this type.
+    pub fn render(self, json: &'static str) -> Answer {
+        let plain = self.headers.iter().any(|(name, _)| *name == "content-type");
+        let body = match self.body {
+            None => Bytes::new(),
+            Some(Value::String(text)) if plain => Bytes::from(text),
+            Some(value) => Bytes::from(value.to_string()),
+        };
+        let mut answer = Response::new(Full::new(body));
+        *answer.status_mut() = self.status;
+        let all = answer.headers_mut();
+        all.insert(CONTENT_TYPE, HeaderValue::from_static(json));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                all.insert(HeaderName::from_static(name), value);
+            }
+        }
+        answer
+    }
+}
+
+/// What the wire does with a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Reply(Reply),
+    /// The connection ends without an answer.
+    Cut,
+    /// No answer comes until the client gives up.
+    Hang,
+}
+
+impl Outcome {
+    /// Does it.
+    pub async fn carried_out(self, json: &'static str, stop: &CancellationToken) -> Result<Answer, Cut> {
+        match self {
+            Self::Reply(reply) => return Ok(reply.render(json)),
+            Self::Cut => {}
+            Self::Hang => stop.cancelled().await,
+        }
+        Err(Cut)
+    }
+}
+
+/// The address cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("could not listen on {address}; is something else there? Port 0 takes a free one")]
+pub struct Taken {
+    pub address: SocketAddr,
+    pub source: std::io::Error,
+}
+
+/// Listens there, and says where that is, for example `http://127.0.0.1:40123`.
+pub async fn bind(address: SocketAddr) -> Result<(TcpListener, String), Taken> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        Ok((listener, url))
+    };
+    bound.await.map_err(|source| Taken { address, source })
 }
 
 /// Who answers.
 pub trait Emulator: Send + Sync + 'static {
     /// How large the body of a request may be.
-    fn limit(&self, path: &str) -> usize;
+    fn limit(&self, _path: &str) -> usize {
+        1 << 20
+    }
 
     /// Answers a call, or ends the connection under it.
     fn answer(

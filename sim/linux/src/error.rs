@@ -69,15 +69,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The emulated Scaleway does not answer.
-    #[error("could not read {url}")]
-    Unreadable {
-        /// Where.
-        url: String,
-        /// Why not.
-        #[source]
-        source: reqwest::Error,
-    },
 }
 
 impl Error {

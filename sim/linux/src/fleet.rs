@@ -1,12 +1,12 @@
 //! All Linux servers of one emulated Scaleway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use russet_cluster::node::{self, Network};
 use russet_parts::{Manifest, Tools};
-use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory};
+use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory, Follower};
 use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
@@ -55,7 +55,6 @@ struct Inner {
     site: Option<Arc<Site>>,
     habits: Arc<Habits>,
     servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
-    /// Also of servers that are not there yet.
 }
 
 impl Fleet {
@@ -145,20 +144,20 @@ impl Fleet {
 
     async fn slot(&self, row: &Row) -> Arc<Mutex<Server>> {
         let mut servers = self.0.servers.lock().await;
-        if let Some(slot) = servers.get(&row.server_id) {
+        if let Some(slot) = servers.get(row.server_id.as_str()) {
             return Arc::clone(slot);
         }
         let server = Server::new(self.0.site.clone(), Arc::clone(&self.0.habits), row.clone());
         let asked = server.asked();
         let slot = Arc::new(Mutex::new(server));
         tokio::spawn(heed(Arc::downgrade(&slot), asked));
-        servers.insert(row.server_id.clone(), Arc::clone(&slot));
+        servers.insert(row.server_id.to_string(), Arc::clone(&slot));
         slot
     }
 
     /// The server belongs to nobody any more: nothing of it stays.
-    pub async fn remove(&self, id: &str) {
-        let removed = self.0.servers.lock().await.remove(id);
+    pub async fn remove(&self, id: impl AsRef<str>) {
+        let removed = self.0.servers.lock().await.remove(id.as_ref());
         if let Some(slot) = removed {
             slot.lock().await.forget().await;
         }
@@ -184,42 +183,42 @@ impl Fleet {
     }
 
     /// How far a server is, and what becomes of it.
-    pub async fn watch(&self, id: &str) -> Result<watch::Receiver<State>, Error> {
-        Ok(self.server(id).await?.lock().await.state())
+    pub async fn watch(&self, id: impl AsRef<str>) -> Result<watch::Receiver<State>, Error> {
+        Ok(self.server(id.as_ref()).await?.lock().await.state())
     }
 
     /// Runs a program on a server as root, and returns what it printed.
-    pub async fn run(&self, id: &str, program: &str, args: &[&str]) -> Result<String, Error> {
-        let slot = self.server(id).await?;
+    pub async fn run(&self, id: impl AsRef<str>, program: &str, args: &[&str]) -> Result<String, Error> {
+        let slot = self.server(id.as_ref()).await?;
         let server = slot.lock().await;
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         server.run(program, &args).await
     }
 
     /// Cuts the power without Scaleway knowing, as a server that hangs.
-    pub async fn cut_power(&self, id: &str) -> Result<(), Error> {
-        self.server(id).await?.lock().await.switch_off().await;
+    pub async fn cut_power(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        self.server(id.as_ref()).await?.lock().await.switch_off().await;
         Ok(())
     }
 
     /// Gives the power back.
-    pub async fn restore_power(&self, id: &str) -> Result<(), Error> {
-        let slot = self.server(id).await?;
+    pub async fn restore_power(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        let slot = self.server(id.as_ref()).await?;
         let mut server = slot.lock().await;
         server.switch_on().await;
         Ok(())
     }
 
     /// Off and on again.
-    pub async fn reboot(&self, id: &str) -> Result<(), Error> {
-        self.cut_power(id).await?;
-        self.restore_power(id).await
+    pub async fn reboot(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        self.cut_power(&id).await?;
+        self.restore_power(&id).await
     }
 
     /// Process 1 of a server that is on, as this machine sees it, and the name of its cgroup: for those who want to see
     /// that nothing stays.
-    pub async fn traces(&self, id: &str) -> Result<(Option<u32>, String), Error> {
-        let slot = self.server(id).await?;
+    pub async fn traces(&self, id: impl AsRef<str>) -> Result<(Option<u32>, String), Error> {
+        let slot = self.server(id.as_ref()).await?;
         let server = slot.lock().await;
         Ok((server.pid(), server.cgroup()?))
     }
@@ -228,9 +227,24 @@ impl Fleet {
 impl BoxFactory for Fleet {
     async fn changed(&self, event: &BoxEvent) {
         match event.change {
-            BoxChange::Added | BoxChange::Changed => self.apply(Row::from(&event.row)).await,
-            BoxChange::Gone => self.remove(event.row.server_id.as_str()).await,
+            BoxChange::Added | BoxChange::Changed => self.apply(event.row.clone()).await,
+            BoxChange::Gone => self.remove(&event.row.server_id).await,
         }
+    }
+}
+
+/// Rows say how things are, so the table alone is enough.
+impl Follower<BoxEvent> for Fleet {
+    async fn catch_up(&self, _: &[BoxEvent], rows: Vec<Row>) {
+        let present: BTreeSet<&str> = rows.iter().map(|row| row.server_id.as_str()).collect();
+        self.keep_only(|id| present.contains(id)).await;
+        for row in rows {
+            self.apply(row).await;
+        }
+    }
+
+    async fn happened(&self, event: &BoxEvent) {
+        self.changed(event).await;
     }
 }
 

@@ -21,7 +21,7 @@ use crate::inside::protocol::{
     Boot, CloudInit, MANAGE, PRIVATE_CARD, PROGRAM, PUBLIC_CARD, Power as Asked, Private, Told, VLAN_CABLE,
 };
 use crate::mounts;
-use crate::row::{Kind, Row};
+use crate::row::{Kind, Row, tag};
 use crate::synthetic::{self, Memory};
 
 /// The bridge of public addresses.
@@ -114,7 +114,7 @@ struct Wired {
 impl Server {
     pub(crate) fn new(site: Option<Arc<Site>>, habits: Arc<Habits>, row: Row) -> Self {
         let state = site.as_ref().map(|site| site.state.clone()).unwrap_or_default();
-        let disk = Disk::at(state.join("boxes").join(row.tag()));
+        let disk = Disk::at(state.join("boxes").join(tag(&row)));
         Self {
             site,
             habits,
@@ -164,7 +164,7 @@ impl Server {
         Ok(format!(
             "russet-{}-{}",
             digest.get(..8).unwrap_or_default(),
-            self.row.tag()
+            tag(&self.row)
         ))
     }
 
@@ -211,7 +211,7 @@ impl Server {
         let log = self.disk.folder.join("console.log");
         cgroup::create(&cgroup)?;
         let holder = Holder::start(Plan {
-            name: format!("russet-box-{}", self.row.tag()),
+            name: format!("russet-box-{}", tag(&self.row)),
             isolation: Isolation::Machine,
             setup,
             cgroups: cgroup::trees(&cgroup)?,
@@ -249,7 +249,7 @@ impl Server {
             std::fs::create_dir_all(&run).map_err(Error::io("make a folder", &run))?;
             if let Some(data) = &self.row.user_data {
                 let path = run.join("user-data");
-                russet_cluster::files::write(&path, data.expose().as_bytes(), russet_cluster::files::Access::Private)
+                russet_cluster::files::write(&path, data.as_bytes(), russet_cluster::files::Access::Private)
                     .map_err(russet_cluster::node::Error::from)?;
             }
         }
@@ -279,7 +279,7 @@ impl Server {
     /// Plugs in what the row says and is not there yet. The public card gets its address, as by the image's DHCP; the
     /// private one waits for whoever configures it.
     async fn wire(&self, holder: &Holder, mut wired: Wired) -> Result<Wired, Error> {
-        let (network, tag) = (&self.site()?.network, self.row.tag());
+        let (network, tag) = (&self.site()?.network, tag(&self.row));
         let attempt = format!("connect the server {}", self.row.name);
         if wired.public.is_none() {
             in_network(holder, &["link", "set", "lo", "up"]).await?;
@@ -317,7 +317,7 @@ impl Server {
         if let (None, Some(leg)) = (&wired.private, &self.row.private) {
             let bridge = format!(
                 "p{}",
-                digests::digest(leg.private_network_id.as_bytes())
+                digests::digest(leg.private_network_id.as_str().as_bytes())
                     .get(..10)
                     .unwrap_or_default()
             );

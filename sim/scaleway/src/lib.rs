@@ -44,7 +44,7 @@ mod core;
 mod deed;
 mod dice;
 mod fault;
-mod feed;
+mod follow;
 mod handle;
 mod host;
 mod iam;
@@ -79,6 +79,7 @@ pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, Filesystem, LinuxBox, 
 pub use cidr::Cidr;
 pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};
 pub use fault::{Act, Fault};
+pub use follow::{Event, FollowError, Follower, follow};
 pub use handle::Handle;
 pub use host::{AddressPlan, Host, HostChange, HostEvent, HostFactory, HostKey, NoHosts};
 pub use ids::{BadId, Id, Region, Zone};

@@ -1,7 +1,6 @@
 //! Booting, logging in, user data, services, faults, and the end of it all.
 
 use russet_sim_linux::{CloudInit, Kind, Phase, Power, PrivateLeg};
-use russet_telemetry::Secret;
 
 use crate::harness::{Site, Traces, can_run, eventually, mounts_below};
 
@@ -38,7 +37,7 @@ async fn a_server_carries_out_its_user_data_once_and_leaves_nothing_behind() {
     }
     let site = Site::new().await;
     let mut row = site.row("box-1", 201);
-    row.user_data = Some(Secret::new(USER_DATA.to_owned()));
+    row.user_data = Some(USER_DATA.to_owned());
     site.fleet.apply(row.clone()).await;
     let state = site.until(&row, "cloud-init", |state| state.cloud_init.is_some()).await;
     assert_eq!(state.cloud_init, Some(CloudInit::Done), "{}", site.consoles());
@@ -208,7 +207,7 @@ async fn a_server_whose_user_data_fails_says_so_and_may_reboot_and_switch_off_fr
     let site = Site::new().await;
     let mut row = site.row("box-1", 201);
     let user_data = "#cloud-config\nruncmd:\n- set -e\n- apt-get update\n- apt-get uninstall\n";
-    row.user_data = Some(Secret::new(user_data.to_owned()));
+    row.user_data = Some(user_data.to_owned());
     let id = row.server_id.clone();
     site.fleet.apply(row.clone()).await;
     let state = site.until(&row, "cloud-init", |state| state.cloud_init.is_some()).await;

@@ -213,7 +213,7 @@ async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
     };
     let orders = cluster.join(&row, nic, Form::CloudInit).await;
     let rendered = linux::render(&orders).unwrap();
-    row.user_data = Some(linux::cloud_init(&rendered));
+    row.user_data = Some(linux::cloud_init(&rendered).expose().clone());
     let began = Timestamp::now();
     site.fleet.apply(row.clone()).await;
     let state = site

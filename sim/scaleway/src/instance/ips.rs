@@ -4,7 +4,7 @@ use super::life::address_stretch;
 use super::lists::commas;
 use crate::account::{Action, Owner, Resource};
 use crate::bill::Line;
-use crate::call::{Call, Reply};
+use crate::call::{Call, Reply, created};
 use crate::ids::{Id, Zone};
 use crate::page::Page;
 use crate::refusal::{Reason, Refusal};
@@ -150,7 +150,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
         world.attach_ip(caller.now, &id, server.as_ref());
     }
     let ip = world.visible_ip(caller, zone, &id, Action::Create)?;
-    Ok(Reply::created(call, id.as_str(), json!({"ip": world.show_ip(ip)})))
+    Ok(created(call, id.as_str(), json!({"ip": world.show_ip(ip)})))
 }
 
 /// PATCH `/ips/{id}`: a server that is null detaches it.

@@ -69,7 +69,7 @@ pub(super) fn act(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call
         "stop_in_place" => world.begin_instance(caller.now, id, Stage::Stop, State::Stopping, Then::StoppedInPlace),
         _ => world.begin_instance(caller.now, id, Stage::Stop, State::Stopping, Then::Gone),
     }
-    Ok(Reply::accepted(
+    Ok(Reply::json(http::StatusCode::ACCEPTED, 
         json!({"task": task(world, caller.now, zone, id, action)}),
     ))
 }

@@ -2,7 +2,7 @@
 
 use super::date;
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Call, Reply, created};
 use crate::ids::{Id, Zone};
 use crate::ipam;
 use crate::linux::{BoxOutcome, Stage};
@@ -230,7 +230,7 @@ pub(super) fn create(
     };
     let shown = nic.wire();
     world.instance.nics.put(caller.now, nic);
-    Ok(Reply::created(call, id.as_str(), json!({"private_nic": shown})))
+    Ok(created(call, id.as_str(), json!({"private_nic": shown})))
 }
 
 /// PATCH `/servers/{id}/private_nics/{nic}`

@@ -4,7 +4,7 @@ use super::catalog::{CommercialType, Image, ImageKind};
 use super::server::{Server, Slot, State, security_group};
 use crate::account::{Action, Resource};
 use crate::bill::Line;
-use crate::call::{Call, Reply};
+use crate::call::{Call, Reply, created};
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
@@ -156,7 +156,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
         world.attach_ip(caller.now, &ip, Some(&id));
     }
     let server = world.visible_instance(caller, zone, &id, Action::Create)?;
-    Ok(Reply::created(
+    Ok(created(
         call,
         id.as_str(),
         json!({"server": world.show_instance(server)}),

@@ -21,7 +21,7 @@ pub(super) fn keys(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Resu
 pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id, key: &str) -> Result<Reply, Refusal> {
     let server = world.visible_instance(caller, zone, id, Action::Read)?;
     let text = server.user_data.get(key);
-    text.map(|text| Reply::text(text.clone()))
+    text.map(|text| Reply::text(200, "text/plain", text.clone()))
         .ok_or_else(|| Refusal::not_found("instance_user_data", key))
 }
 
