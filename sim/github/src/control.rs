@@ -25,5 +25,5 @@ fn respond(core: &Core, call: &Call) -> Result<Value, Problem> {
         state.perform(deeds).map_err(Problem::wrong)?;
         return Ok(json!({}));
     }
-    control::answer(&mut *state, &call.method, path, &call.query, &call.body)
+    control::answer(state.common(), &call.method, path, &call.query, &call.body)
 }

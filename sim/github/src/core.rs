@@ -9,9 +9,9 @@ use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::world::World;
 use jiff::{SignedDuration, Timestamp};
-use russet_sim_kit::control::State as _;
+use russet_sim_kit::control::Common;
 use russet_sim_kit::wire::{Outcome, Reply};
-use russet_sim_kit::{Clock, Log, When, control};
+use russet_sim_kit::{Clock, Log, When};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version this emulator speaks.
@@ -55,36 +55,23 @@ impl Core {
     }
 }
 
-impl control::State for State {
-    type Settings = Settings;
-    type Act = Act;
-    type Entry = Entry;
-
-    /// GitHub's.
-    fn now(&self) -> Timestamp {
+impl State {
+    /// GitHub's time.
+    pub(crate) fn now(&self) -> Timestamp {
         let skew = SignedDuration::from_secs(self.world.settings.skew_seconds);
         let now = self.clock.now();
         now.checked_add(skew).unwrap_or(now)
     }
 
-    fn clock(&mut self) -> &mut Clock {
-        &mut self.clock
+    pub(crate) fn common(&mut self) -> Common<'_, Settings, Act, Entry> {
+        Common {
+            clock: &mut self.clock,
+            settings: &mut self.world.settings,
+            faults: &mut self.faults,
+            journal: &mut self.journal,
+        }
     }
 
-    fn settings(&mut self) -> &mut Settings {
-        &mut self.world.settings
-    }
-
-    fn faults(&mut self) -> &mut Faults {
-        &mut self.faults
-    }
-
-    fn journal(&mut self) -> &mut Log<Entry> {
-        &mut self.journal
-    }
-}
-
-impl State {
     /// Does deeds, all or none of them.
     pub(crate) fn perform(&mut self, deeds: Vec<Deed>) -> Result<(), DeedError> {
         let now = self.now();
@@ -149,7 +136,8 @@ impl State {
 
     fn reply(&mut self, now: Timestamp, call: &Call, entry: &mut Entry) -> Result<Reply, Refusal> {
         if call.header("user-agent").is_none_or(str::is_empty) {
-            let why = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
+            let why =
+                "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
             return Ok(Reply::text(403, "text/plain", why));
         }
         self.check_headers(call)?;

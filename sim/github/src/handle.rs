@@ -7,7 +7,6 @@ use crate::journal::Entry;
 use crate::settings::Settings;
 use jiff::Timestamp;
 use russet_sim_kit::FaultId;
-use russet_sim_kit::control::State as _;
 use russet_sim_kit::fault::glob;
 use std::sync::Arc;
 use std::time::Duration;

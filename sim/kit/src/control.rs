@@ -13,7 +13,6 @@ use crate::fault::{Fault, FaultId, Faults};
 use crate::log::Log;
 use crate::wire::Reply;
 use http::{Method, StatusCode};
-use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -82,21 +81,13 @@ fn merge(all: &mut Value, changes: Value) {
     }
 }
 
-/// The state of an emulator, as far as all have it.
-pub trait State {
-    /// What can be switched.
-    type Settings: Serialize + DeserializeOwned;
-    /// What a fault does.
-    type Act: Clone + Serialize + DeserializeOwned;
-    /// A request.
-    type Entry: Clone + Serialize;
-
-    /// The time that the emulated API has.
-    fn now(&self) -> Timestamp;
-    fn clock(&mut self) -> &mut Clock;
-    fn settings(&mut self) -> &mut Self::Settings;
-    fn faults(&mut self) -> &mut Faults<Self::Act>;
-    fn journal(&mut self) -> &mut Log<Self::Entry>;
+/// The state of an emulator, as far as all have it: its switches, what faults do, its requests.
+#[derive(Debug)]
+pub struct Common<'a, S, A, E> {
+    pub clock: &'a mut Clock,
+    pub settings: &'a mut S,
+    pub faults: &'a mut Faults<A>,
+    pub journal: &'a mut Log<E>,
 }
 
 /// `POST clock`
@@ -110,19 +101,28 @@ struct ClockChange {
 }
 
 /// Answers a control call by its method, its path below [`PREFIX`], its query and its body.
-pub fn answer(
-    state: &mut impl State,
+pub fn answer<S, A, E>(
+    state: Common<'_, S, A, E>,
     method: &Method,
     path: &str,
     query: &str,
     body: &[u8],
-) -> Result<Value, Problem> {
+) -> Result<Value, Problem>
+where
+    S: Serialize + DeserializeOwned,
+    A: Clone + Serialize + DeserializeOwned,
+    E: Clone + Serialize,
+{
     let pieces: Vec<&str> = path.split('/').collect();
     if let (&Method::GET, ["journal"]) = (method, pieces.as_slice()) {
-        let after = if query.is_empty() { Some("0") } else { query.strip_prefix("after=") };
+        let after = if query.is_empty() {
+            Some("0")
+        } else {
+            query.strip_prefix("after=")
+        };
         let after = after.and_then(|number| number.parse().ok());
         return match after {
-            Some(after) => Ok(json!(state.journal().after(after))),
+            Some(after) => Ok(json!(state.journal.after(after))),
             None => Err(Problem::wrong(format!("{query:?} is not after=<number>"))),
         };
     }
@@ -135,38 +135,42 @@ pub fn answer(
         (&Method::POST, ["clock"]) => {
             let change: ClockChange = read(body)?;
             let ahead = Duration::try_from_secs_f64(change.advance_seconds).map_err(Problem::wrong)?;
-            state.clock().advance(ahead);
+            state.clock.advance(ahead);
             if let Some(factor) = change.factor {
-                state.clock().set_factor(factor);
+                state.clock.set_factor(factor);
             }
         }
-        (&Method::GET, ["settings"]) => return Ok(json!(state.settings())),
+        (&Method::GET, ["settings"]) => return Ok(json!(state.settings)),
         (&Method::PATCH, ["settings"]) => {
-            *state.settings() = changed(state.settings(), body)?;
-            return Ok(json!(state.settings()));
+            *state.settings = changed(state.settings, body)?;
+            return Ok(json!(state.settings));
         }
         (&Method::GET, ["faults"]) => {
-            let faults = state.faults().all().iter();
+            let faults = state.faults.all().iter();
             return Ok(faults.map(|(id, fault)| json!({"id": id, "fault": fault})).collect());
         }
         (&Method::POST, ["faults"]) => {
             let fault: Fault<_> = read(body)?;
-            return Ok(json!({"id": state.faults().add(fault)}));
+            return Ok(json!({"id": state.faults.add(fault)}));
         }
         (&Method::DELETE, ["faults"]) => {
-            state.faults().clear();
+            state.faults.clear();
             return Ok(json!({}));
         }
         (&Method::DELETE, ["faults", id]) => {
             let id = FaultId(id.parse().map_err(Problem::wrong)?);
-            let removed = state.faults().remove(id);
-            return if removed { Ok(json!({})) } else { Err(Problem::missing(format!("fault {id}"))) };
+            let removed = state.faults.remove(id);
+            return if removed {
+                Ok(json!({}))
+            } else {
+                Err(Problem::missing(format!("fault {id}")))
+            };
         }
         (&Method::DELETE, ["journal"]) => {
-            state.journal().clear();
+            state.journal.clear();
             return Ok(json!({}));
         }
         _ => return Err(Problem::missing(format!("{method} {PREFIX}{path}"))),
     }
-    Ok(json!({"now": state.now(), "factor": state.clock().factor()}))
+    Ok(json!({"now": state.clock.now(), "factor": state.clock.factor()}))
 }

@@ -169,7 +169,8 @@ pub async fn run<E: Emulator>(listener: TcpListener, emulator: Arc<E>, stop: Can
     }
 }
 
-async fn connection<E: Emulator>(stream: TcpStream, emulator: Arc<E>, stop: CancellationToken) {
+/// Answers what comes over one connection until it ends, or the stop.
+pub async fn connection<E: Emulator>(stream: TcpStream, emulator: Arc<E>, stop: CancellationToken) {
     // Small answers shall not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let ending = stop.clone();

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use russet_cluster::node::Network;
 use russet_parts::{Manifest, Silent, Store};
-use russet_sim_linux::cli::Cli;
 use russet_sim_kit::program::{self, Signals};
+use russet_sim_linux::cli::Cli;
 use russet_sim_linux::{Fleet, Options, inside, tools};
 use russet_sim_scaleway::follow;
 

@@ -20,6 +20,9 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
 }
 
+/// What becomes of a call.
+pub(crate) type Answer<T = Reply> = Result<T, Refusal>;
+
 /// 201 with a body, and where the new thing is.
 pub(crate) fn created(call: &Call, id: &str, body: Value) -> Reply {
     Reply {
@@ -31,7 +34,7 @@ pub(crate) fn created(call: &Call, id: &str, body: Value) -> Reply {
 impl From<&Refusal> for Reply {
     fn from(refusal: &Refusal) -> Self {
         let headers = match refusal {
-            Refusal::Method { allowed } => vec![("allow", (*allowed).to_owned())],
+            Refusal::Method(allowed) => vec![("allow", (*allowed).to_owned())],
             _ => Vec::new(),
         };
         Self {

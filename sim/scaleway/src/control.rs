@@ -38,11 +38,11 @@ pub(crate) async fn answer(core: &Core, call: &Call, stop: &CancellationToken) -
         (&Method::GET, what) => core.look(|state, now| match shown(state, now, what) {
             Some(_) if !call.query.is_empty() => Err(Problem::wrong(format!("{what} has no query"))),
             Some(shown) => Ok(shown),
-            None => control::answer(state, &call.method, path, &call.query, &call.body),
+            None => control::answer(state.common(), &call.method, path, &call.query, &call.body),
         }),
         (&Method::POST, "deeds") => deeds(core, call),
         (&Method::PUT, "snapshot") => restored(core, call),
-        _ => core.change(|state, _| control::answer(state, &call.method, path, &call.query, &call.body)),
+        _ => core.change(|state, _| control::answer(state.common(), &call.method, path, &call.query, &call.body)),
     })
 }
 
@@ -52,7 +52,10 @@ fn shown(state: &State, now: Timestamp, what: &str) -> Option<Value> {
     Some(match what {
         "bill" => json!(world.bill.bill(now)),
         "servers" => servers.map(|server| world.show(server, now)).collect(),
-        "hosts" => servers.filter_map(|server| world.host(&server.id)).map(|host| json!(host)).collect(),
+        "hosts" => servers
+            .filter_map(|server| world.host(&server.id))
+            .map(|host| json!(host))
+            .collect(),
         "instances" => json!(world.all_instances()),
         "metals" => json!(world.all_metals()),
         "volumes" => json!(world.all_volumes()),

@@ -12,8 +12,9 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use http::Method;
 use jiff::Timestamp;
+use russet_sim_kit::control::Common;
 use russet_sim_kit::wire::Outcome;
-use russet_sim_kit::{Clock, Log, When, control};
+use russet_sim_kit::{Clock, Log, When};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,32 +53,6 @@ impl std::fmt::Debug for State {
         f.debug_struct("State")
             .field("clock", &self.clock)
             .finish_non_exhaustive()
-    }
-}
-
-impl control::State for State {
-    type Settings = Settings;
-    type Act = Act;
-    type Entry = Entry;
-
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    fn clock(&mut self) -> &mut Clock {
-        &mut self.clock
-    }
-
-    fn settings(&mut self) -> &mut Settings {
-        &mut self.world.settings
-    }
-
-    fn faults(&mut self) -> &mut Faults {
-        &mut self.faults
-    }
-
-    fn journal(&mut self) -> &mut Log<Entry> {
-        &mut self.journal
     }
 }
 
@@ -183,7 +158,8 @@ impl Core {
     pub(crate) fn restore(&self, snapshot: Snapshot) -> Result<(), SnapshotError> {
         let snapshot = snapshot.check()?;
         self.change(|state, _| {
-            let minis = |world: &World| -> Vec<Id> { world.apple.servers.iter().map(|server| server.id.clone()).collect() };
+            let minis =
+                |world: &World| -> Vec<Id> { world.apple.servers.iter().map(|server| server.id.clone()).collect() };
             let old = minis(&state.world);
             for id in old.iter().filter(|id| snapshot.world.apple.servers.get(id).is_none()) {
                 state.world.announce(HostChange::Gone, id);
@@ -201,6 +177,15 @@ impl Core {
 }
 
 impl State {
+    pub(crate) fn common(&mut self) -> Common<'_, Settings, Act, Entry> {
+        Common {
+            clock: &mut self.clock,
+            settings: &mut self.world.settings,
+            faults: &mut self.faults,
+            journal: &mut self.journal,
+        }
+    }
+
     /// Tells what happened since it was last told.
     fn publish(&mut self) {
         for (change, host) in std::mem::take(&mut self.world.announcements) {

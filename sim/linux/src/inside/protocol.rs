@@ -3,7 +3,6 @@
 //! Orders for a boot are a file; afterwards the manager inside prints one JSON line per [`Told`] and ends when its standard
 //! input does. Stubbed commands ask the manager over a socket inside.
 
-
 use serde::{Deserialize, Serialize};
 
 /// The machine's own folder inside, out of the way of everything a server has.

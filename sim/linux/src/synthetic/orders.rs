@@ -121,10 +121,7 @@ mod tests {
     #[test]
     fn user_data_without_a_join_program_is_told_apart() {
         assert_eq!(Orders::read(None).unwrap_err(), NoOrders::Nothing);
-        assert_eq!(
-            Orders::read(Some("x")).unwrap_err(),
-            NoOrders::UserData
-        );
+        assert_eq!(Orders::read(Some("x")).unwrap_err(), NoOrders::UserData);
         let other = Orders::read(Some(&user_data("echo s3cret")));
         assert_eq!(other.unwrap_err(), NoOrders::Missing("KUBELET_UNIT"));
     }

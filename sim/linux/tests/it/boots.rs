@@ -1,6 +1,7 @@
 //! Booting, logging in, user data, services, faults, and the end of it all.
 
 use russet_sim_linux::{CloudInit, Kind, Phase, Power, PrivateLeg};
+use russet_sim_scaleway::Id;
 
 use crate::harness::{Site, Traces, can_run, eventually, mounts_below};
 
@@ -148,7 +149,7 @@ async fn an_elastic_metal_server_has_an_account_with_sudo_and_a_vlan_on_its_card
 
     // Attached while it runs.
     let leg = |last: u8, vlan| PrivateLeg {
-        private_network_id: "pn-1".to_owned(),
+        private_network_id: Id::named("pn-1"),
         address: format!("172.16.77.{last}/24"),
         mac: format!("02:00:00:00:77:{last:02x}"),
         vlan,
