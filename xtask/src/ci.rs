@@ -56,6 +56,11 @@ const LINTS: &[Step] = &[
         args: &["run", "--quiet", "--package", "xtask", "--", "check-layers"],
     },
     Step {
+        name: "fault switches",
+        program: "cargo",
+        args: &["run", "--quiet", "--package", "xtask", "--", "check-faults"],
+    },
+    Step {
         name: "clippy",
         program: "cargo",
         args: &[

@@ -16,6 +16,7 @@ mod clusterctl;
 mod compatibility;
 mod dependencies;
 mod depth;
+mod faults;
 mod generate;
 mod history;
 mod layers;
@@ -49,9 +50,11 @@ enum Command {
     },
     /// Check that dependencies between crates point down
     CheckLayers,
+    /// Check that each fault switch of the emulators is set by a test of what ships
+    CheckFaults,
     /// Check that what runs on a Mac would compile there, where that can be found out
     CheckMac,
-    /// Formatting, generated files, CRD history, layers, clippy, dependencies
+    /// Formatting, generated files, CRD history, layers, fault switches, clippy, dependencies
     Lint,
     /// Everything: lint, real parts, tests
     Ci(ci::CiArgs),
@@ -78,6 +81,7 @@ fn run(command: Command) -> Result<()> {
         Command::CheckCrds => history::check(&root),
         Command::RecordCrds { name } => history::record(&root, &name),
         Command::CheckLayers => layers::check(&root),
+        Command::CheckFaults => faults::check(&root),
         Command::CheckMac => check_mac::check(&root),
         Command::Lint => ci::lint(&root),
         Command::Ci(args) => ci::ci(&root, &args),

@@ -1,17 +1,7 @@
 //! What is asked of GitHub.
 
 use reqwest::Method;
-
-/// What happens if a call is sent twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Nothing: it only reads.
-    Read,
-    /// Nothing that matters: it removes one thing that has an id of its own, or makes a token that ends by itself.
-    Repeatable,
-    /// Something is made that stays, such as a registered runner.
-    Once,
-}
+pub use russet_rest::Effect;
 
 /// Who a call is made as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

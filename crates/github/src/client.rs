@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Url, redirect};
+use reqwest::{Method, Url};
+use russet_rest::clock::{Chance, Clock, SystemChance, SystemClock};
+use russet_rest::connection::{self, is_unsent, why};
 use russet_telemetry::{Scrubber, Secret};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::answer::{clean, date, refusal, skew};
 use crate::call::{Bearer, Call, Effect};
-use crate::clock::{Chance, Clock, SystemChance, SystemClock};
-use crate::config::{Config, Invalid, Proxy};
+use crate::config::{Config, Invalid};
 use crate::credentials::Credentials;
 use crate::error::{Error, Kind, Limit};
 use crate::jwt;
@@ -30,8 +31,6 @@ const MAX_BODY: usize = 4 * 1024 * 1024;
 const TOLERATED: SignedDuration = SignedDuration::from_secs(5);
 /// No more tries than this.
 const MAX_ATTEMPTS: u32 = 3;
-/// Ceiling of the first delay; doubles with each further one.
-const BASE_DELAY: Duration = Duration::from_millis(500);
 
 /// What a client shares with the rest of its process.
 #[derive(Clone, Debug)]
@@ -112,21 +111,10 @@ impl Client {
             (ACCEPT, HeaderValue::from_static("application/vnd.github+json")),
             (API_VERSION, HeaderValue::from_static("2022-11-28")),
         ];
-        let mut http = reqwest::Client::builder()
-            .user_agent(concat!("russet/", env!("CARGO_PKG_VERSION")))
-            .default_headers(HeaderMap::from_iter(headers))
-            // A redirect would carry the token to another host.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            // Repeats are decided here, nowhere else.
-            .retry(reqwest::retry::never())
-            .connect_timeout(config.attempt_timeout / 2)
-            .timeout(config.attempt_timeout);
-        if config.proxy == Proxy::Never {
-            http = http.no_proxy();
-        }
+        let headers = HeaderMap::from_iter(headers);
+        let http = connection::http(&config.url, headers, config.attempt_timeout, config.proxy);
         Ok(Self(Arc::new(Inner {
-            http: http.build().map_err(|e| Invalid::Url(Box::new(e)))?,
+            http: http.map_err(|e| Invalid::Url(Box::new(e)))?,
             base: config.url.clone(),
             page_size: config.page_size.clamp(1, 100),
             attempt_timeout: config.attempt_timeout,
@@ -212,8 +200,7 @@ impl Client {
             if !again {
                 return Err(certain(call, failure, in_doubt));
             }
-            let ceiling = BASE_DELAY.saturating_mul(2_u32.saturating_pow(attempt - 1));
-            let delay = ceiling.mul_f64(self.0.context.chance.fraction().clamp(0.0, 1.0));
+            let delay = russet_rest::delay(attempt - 1, self.0.context.chance.fraction());
             self.0.context.clock.sleep(delay).await;
         }
     }
@@ -222,7 +209,7 @@ impl Client {
     fn gate(&self, call: &Call) -> Result<(), Error> {
         let mut known = self.known();
         match known.closed {
-            Some((until, limit)) if until > self.0.context.clock.now() => {
+            Some((until, limit)) if until > self.0.context.clock.wall() => {
                 Err(error(call, Kind::RateLimited { until, limit }, None))
             }
             _ => {
@@ -249,7 +236,7 @@ impl Client {
             }
             Bearer::App => {
                 let Some(theirs) = date else { return false };
-                let off = skew(theirs, self.0.context.clock.now());
+                let off = skew(theirs, self.0.context.clock.wall());
                 if (off - known.skew).abs() <= TOLERATED {
                     return false;
                 }
@@ -266,11 +253,7 @@ impl Client {
     async fn exchange(&self, call: &Call, bearer: &Secret<String>) -> Result<Answer, Failure> {
         let inner = &*self.0;
         let scrubber = || Scrubber::new().with(bearer);
-        let mut url = inner.base.clone();
-        url.set_path(&format!("{}{}", inner.base.path().trim_end_matches('/'), call.path));
-        if !call.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(&call.query);
-        }
+        let url = connection::url(&inner.base, &call.path, &call.query);
         let mut request = inner
             .http
             .request(call.endpoint.method.clone(), url)
@@ -306,7 +289,7 @@ impl Client {
                 body,
             });
         }
-        let kind = refusal(call, status, &headers, &body, inner.context.clock.now(), &scrubber());
+        let kind = refusal(call, status, &headers, &body, inner.context.clock.wall(), &scrubber());
         let sent = match kind {
             // Another yes than the one that was expected says that something happened, and not what.
             Kind::Server { .. } | Kind::Unexpected { status: 200..=299, .. } => Sent::NoAnswer,
@@ -322,17 +305,8 @@ impl Client {
 
     /// A connection that could not be made, or broke.
     fn broken(&self, error: &reqwest::Error, scrubber: &Scrubber) -> Failure {
-        let sent = if error.is_connect() || error.is_builder() {
-            Sent::No
-        } else {
-            Sent::NoAnswer
-        };
-        // The library's own text holds the whole URL; the innermost cause says enough.
-        let message = if error.is_timeout() {
-            format!("no answer within {} s", self.0.attempt_timeout.as_secs_f64())
-        } else {
-            clean(&innermost(error), scrubber)
-        };
+        let sent = if is_unsent(error) { Sent::No } else { Sent::NoAnswer };
+        let message = clean(&why(error, self.0.attempt_timeout), scrubber);
         Failure {
             kind: Kind::Server { status: None, message },
             request_id: None,
@@ -343,7 +317,7 @@ impl Client {
 
     /// The time, as GitHub believes it to be.
     fn now(&self) -> Timestamp {
-        let now = self.0.context.clock.now();
+        let now = self.0.context.clock.wall();
         now.checked_add(self.known().skew).unwrap_or(now)
     }
 
@@ -374,12 +348,4 @@ fn certain(call: &Call, failure: Failure, in_doubt: bool) -> Error {
         other => other,
     };
     error(call, kind, failure.request_id)
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }

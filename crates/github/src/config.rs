@@ -1,22 +1,13 @@
 //! How to reach GitHub.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::Url;
+pub use russet_rest::connection::Proxy;
+use russet_rest::connection::{BadAddress, address};
 
 /// Where the API is unless said otherwise.
 pub const DEFAULT_URL: &str = "https://api.github.com";
-
-/// Whether the proxy settings of the process are obeyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Proxy {
-    /// As `HTTPS_PROXY` and its friends say.
-    #[default]
-    FromEnvironment,
-    /// Straight to the API.
-    Never,
-}
 
 /// How to reach the API.
 #[derive(Clone, Debug)]
@@ -47,21 +38,8 @@ pub enum Invalid {
 impl Config {
     /// The API at an address of one's own: that of a GitHub Enterprise Server ends in `/api/v3`.
     pub fn new(url: &str) -> Result<Self, Invalid> {
-        let url: Url = url
-            .trim()
-            .trim_end_matches('/')
-            .parse()
-            .map_err(|e| Invalid::Url(Box::new(e)))?;
-        if url.cannot_be_a_base() || !url.has_host() {
-            return Err(Invalid::Url("it names no host".into()));
-        }
-        match url.scheme() {
-            "https" => {}
-            "http" if is_near(&url) => {}
-            _ => return Err(Invalid::InTheClear),
-        }
         Ok(Self {
-            url,
+            url: address(url.trim())?,
             attempt_timeout: Duration::from_secs(20),
             page_size: 100,
             proxy: Proxy::default(),
@@ -69,14 +47,12 @@ impl Config {
     }
 }
 
-/// Whether a token in the clear stays on this machine or in a network of ours.
-fn is_near(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
-        Err(_) => host == "localhost",
+impl From<BadAddress> for Invalid {
+    fn from(bad: BadAddress) -> Self {
+        match bad {
+            BadAddress::Url(source) => Self::Url(source),
+            BadAddress::InTheClear => Self::InTheClear,
+        }
     }
 }
 

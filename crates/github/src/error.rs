@@ -6,6 +6,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use russet_rest::text::{no_answer, or};
 
 use crate::call::Bearer;
 
@@ -193,19 +194,4 @@ impl fmt::Display for Kind {
             Self::Unexpected { status, message } => write!(f, "unexpected answer {status}: {}", or(message, "no text")),
         }
     }
-}
-
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
-    if text.is_empty() { otherwise } else { text }
-}
-
-fn no_answer(f: &mut fmt::Formatter<'_>, what: &str, status: Option<u16>, message: &str) -> fmt::Result {
-    f.write_str(what)?;
-    if let Some(status) = status {
-        write!(f, ", status {status}")?;
-    }
-    if !message.is_empty() {
-        write!(f, ", {message}")?;
-    }
-    Ok(())
 }

@@ -27,7 +27,6 @@ mod call;
 mod jwt;
 
 pub mod client;
-pub mod clock;
 pub mod config;
 pub mod credentials;
 pub mod error;
@@ -37,9 +36,9 @@ pub mod runners;
 
 pub use call::{Effect, Endpoint};
 pub use client::{Client, Context};
-pub use clock::{Chance, Clock, SystemChance, SystemClock};
 pub use config::Config;
 pub use credentials::Credentials;
 pub use error::{Error, Kind};
 pub use org::Org;
 pub use resolver::Resolver;
+pub use russet_rest::clock::{self, Chance, Clock, SystemChance, SystemClock};

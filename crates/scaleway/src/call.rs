@@ -3,19 +3,8 @@
 use std::fmt;
 
 use reqwest::Method;
+pub use russet_rest::Effect;
 use russet_telemetry::Secret;
-
-/// What happens if a call is sent twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Nothing: it only reads.
-    Read,
-    /// The same as once: it removes or sets one thing that has an id of its own, and nobody else sets it otherwise.
-    Repeatable,
-    /// Harm, or a second bill. Renames are among these: Apple silicon servers are claimed by their name and the last write
-    /// wins, so a late repeat could take a host from whoever claimed it in between.
-    Once,
-}
 
 /// One operation of the API.
 #[derive(Clone, Debug)]
@@ -50,6 +39,8 @@ impl Endpoint {
         }
     }
 
+    /// Renames are among these: Apple silicon servers are claimed by their name and the last write wins, so a late repeat could take
+    /// a host from whoever claimed it in between.
     pub(crate) const fn once(name: &'static str, method: Method, permission: &'static str) -> Self {
         Self {
             name,

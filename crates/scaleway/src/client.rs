@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Url, redirect};
+use reqwest::{Method, Url};
+use russet_rest::clock::{Chance, Clock, SystemChance, SystemClock};
+use russet_rest::connection::{self, is_unsent, why};
 use russet_telemetry::Scrubber;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
@@ -14,8 +16,7 @@ use tracing::Instrument as _;
 use crate::body::refusal;
 use crate::call::{Body, Call, Effect};
 use crate::censor::{Censor, clean};
-use crate::clock::{Chance, Clock, SystemChance, SystemClock};
-use crate::config::{Config, Invalid, Proxy};
+use crate::config::{Config, Invalid};
 use crate::error::{EffectKnown, Error, Keeper, Kind};
 use crate::ids::ProjectId;
 use crate::limiter::{Limiter, Limiters};
@@ -95,25 +96,10 @@ impl Client {
     pub fn new(config: &Config, context: Context) -> Result<Self, Invalid> {
         let mut token = HeaderValue::from_str(config.secret_key.expose()).map_err(|_| Invalid::Key)?;
         token.set_sensitive(true);
-        let mut http = reqwest::Client::builder()
-            .user_agent(concat!("russet/", env!("CARGO_PKG_VERSION")))
-            .default_headers(HeaderMap::from_iter([(AUTH_TOKEN, token)]))
-            // A redirect would carry the key to another host.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            // Repeats are decided in `retry`, nowhere else.
-            .retry(reqwest::retry::never())
-            .connect_timeout(config.attempt_timeout / 2)
-            .timeout(config.attempt_timeout);
-        if config.proxy == Proxy::Never {
-            http = http.no_proxy();
-        }
-        // Without TLS nobody has to be vouched for, and the system's authorities take long to read.
-        if config.url.scheme() == "http" {
-            http = http.tls_certs_only([]);
-        }
+        let headers = HeaderMap::from_iter([(AUTH_TOKEN, token)]);
+        let http = connection::http(&config.url, headers, config.attempt_timeout, config.proxy);
         Ok(Self(Arc::new(Inner {
-            http: http.build().map_err(|e| Invalid::Url(Box::new(e)))?,
+            http: http.map_err(|e| Invalid::Url(Box::new(e)))?,
             base: config.url.clone(),
             project: config.project.clone(),
             page_size: config.page_size,
@@ -223,11 +209,7 @@ impl Client {
 
     async fn exchange(&self, call: &Call) -> Result<Answer, Failure> {
         let inner = &*self.0;
-        let mut url = inner.base.clone();
-        url.set_path(&format!("{}{}", inner.base.path().trim_end_matches('/'), call.path));
-        if !call.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(&call.query);
-        }
+        let url = connection::url(&inner.base, &call.path, &call.query);
         let request = inner.http.request(call.endpoint.method.clone(), url);
         let request = match &call.body {
             None => request,
@@ -290,17 +272,12 @@ impl Client {
 
     /// A connection that could not be made, or broke.
     fn broken(&self, error: &reqwest::Error) -> Failure {
-        let (trouble, outcome) = if error.is_connect() || error.is_builder() {
+        let (trouble, outcome) = if is_unsent(error) {
             (Trouble::NotSent, Outcome::NotSent)
         } else {
             (Trouble::NoAnswer, Outcome::NoAnswer)
         };
-        // The library's own text holds the whole URL; the innermost cause says enough.
-        let message = if error.is_timeout() {
-            format!("no answer within {} s", self.0.attempt_timeout.as_secs_f64())
-        } else {
-            clean(&innermost(error), &self.0.scrubber)
-        };
+        let message = clean(&why(error, self.0.attempt_timeout), &self.0.scrubber);
         Failure {
             trouble,
             outcome,
@@ -390,12 +367,4 @@ fn error(call: &Call, kind: Kind, request_id: Option<String>) -> Error {
         kind,
         request_id,
     }
-}
-
-fn innermost(error: &reqwest::Error) -> String {
-    let mut source: &dyn std::error::Error = error;
-    while let Some(next) = source.source() {
-        source = next;
-    }
-    source.to_string()
 }

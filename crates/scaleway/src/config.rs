@@ -1,9 +1,10 @@
 //! What a client needs to know, validated.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::Url;
+pub use russet_rest::connection::Proxy;
+use russet_rest::connection::{BadAddress, address};
 use russet_telemetry::Secret;
 
 use crate::ids::{InvalidId, ProjectId};
@@ -19,16 +20,6 @@ pub const SECRET_KEY: &str = "SCW_SECRET_KEY";
 pub const PROJECT_ID: &str = "SCW_DEFAULT_PROJECT_ID";
 /// Another place for the API, such as an emulator.
 pub const API_URL: &str = "SCW_API_URL";
-
-/// Whether the proxy settings of the process are obeyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Proxy {
-    /// As `HTTPS_PROXY` and its friends say.
-    #[default]
-    FromEnvironment,
-    /// Straight to the API.
-    Never,
-}
 
 /// How to reach the API, as whom, and how often.
 #[derive(Clone, Debug)]
@@ -79,18 +70,7 @@ pub enum Invalid {
 impl Config {
     /// A client of this key in this project, with the defaults for everything else.
     pub fn new(access_key: &str, secret_key: Secret<String>, project: ProjectId, url: &str) -> Result<Self, Invalid> {
-        let url: Url = url
-            .trim_end_matches('/')
-            .parse()
-            .map_err(|e| Invalid::Url(Box::new(e)))?;
-        if url.cannot_be_a_base() || !url.has_host() {
-            return Err(Invalid::Url("it names no host".into()));
-        }
-        match url.scheme() {
-            "https" => {}
-            "http" if is_near(&url) => {}
-            _ => return Err(Invalid::InTheClear),
-        }
+        let url = address(url)?;
         if secret_key.expose().is_empty() || !secret_key.expose().bytes().all(|c| c.is_ascii_graphic()) {
             return Err(Invalid::Key);
         }
@@ -123,14 +103,12 @@ impl Config {
     }
 }
 
-/// Whether a key in the clear stays on this machine or in a network of ours.
-fn is_near(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
-        Err(_) => host == "localhost",
+impl From<BadAddress> for Invalid {
+    fn from(bad: BadAddress) -> Self {
+        match bad {
+            BadAddress::Url(source) => Self::Url(source),
+            BadAddress::InTheClear => Self::InTheClear,
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use russet_rest::text::{no_answer, or};
+
 use crate::call::Endpoint;
 
 /// A call that did not do what it was asked to.
@@ -314,21 +316,6 @@ impl fmt::Display for Kind {
     }
 }
 
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
-    if text.is_empty() { otherwise } else { text }
-}
-
 fn list(f: &mut fmt::Formatter<'_>, parts: impl Iterator<Item = String>) -> fmt::Result {
     f.write_str(&parts.collect::<Vec<_>>().join(","))
-}
-
-fn no_answer(f: &mut fmt::Formatter<'_>, what: &str, status: Option<u16>, message: &str) -> fmt::Result {
-    f.write_str(what)?;
-    if let Some(status) = status {
-        write!(f, ", status {status}")?;
-    }
-    if !message.is_empty() {
-        write!(f, ", {message}")?;
-    }
-    Ok(())
 }

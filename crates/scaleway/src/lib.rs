@@ -34,7 +34,6 @@ pub mod apple_silicon;
 pub mod baremetal;
 pub mod block;
 pub mod catalog;
-pub mod clock;
 pub mod config;
 pub mod error;
 pub mod iam;
@@ -52,7 +51,6 @@ pub mod vpc;
 
 pub use call::{Effect, Endpoint};
 pub use client::{Client, Context};
-pub use clock::{Chance, Clock, SystemChance, SystemClock};
 pub use config::Config;
 pub use error::{Error, Kind};
 pub use ids::{
@@ -63,3 +61,4 @@ pub use limiter::{Limiter, Limiters, Rate};
 pub use mac_address::MacAddress;
 pub use money::Money;
 pub use observer::{Deaf, Observer};
+pub use russet_rest::clock::{self, Chance, Clock, SystemChance, SystemClock};

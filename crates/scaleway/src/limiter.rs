@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clock::Clock;
+use russet_rest::clock::Clock;
 
 /// How often we may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::SystemClock;
+    use russet_rest::clock::SystemClock;
 
     fn rate(burst: u32, interval_ms: u64) -> Rate {
         Rate {

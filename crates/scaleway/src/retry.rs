@@ -30,10 +30,6 @@ pub enum Next {
     GiveUp,
 }
 
-/// Ceiling of the first delay; doubles with each further one.
-pub const BASE: Duration = Duration::from_millis(500);
-/// No ceiling is higher.
-pub const MAX: Duration = Duration::from_secs(20);
 /// No more tries than this, however much time is left.
 pub const MAX_ATTEMPTS: u32 = 6;
 /// The wait after a 429 that names none.
@@ -54,8 +50,7 @@ pub fn next(effect: Effect, trouble: Trouble, attempt: u32, left: Duration, chan
     if effect == Effect::Once || trouble == Trouble::Final || attempt.saturating_add(1) >= MAX_ATTEMPTS {
         return Next::GiveUp;
     }
-    let ceiling = BASE.saturating_mul(2_u32.saturating_pow(attempt)).min(MAX);
-    let jitter = ceiling.mul_f64(chance.clamp(0.0, 1.0));
+    let jitter = russet_rest::delay(attempt, chance);
     let delay = match trouble {
         Trouble::RateLimited(asked) => rate_limit_wait(asked).saturating_add(jitter),
         _ => jitter,

@@ -1,7 +1,7 @@
-//! A request and its answer, without the wire.
+//! A request, without the wire.
 
 use crate::refusal::Refusal;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use serde_json::Value;
 
 /// A request.
@@ -14,42 +14,6 @@ pub(crate) struct Call {
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
-}
-
-/// What is done about a request.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: Body,
-}
-
-/// A body.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Body {
-    None,
-    Json(Value),
-    /// As gateways send it.
-    Text(&'static str),
-}
-
-impl Reply {
-    pub(crate) fn json(status: StatusCode, body: Value) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            body: Body::Json(body),
-        }
-    }
-
-    /// 204.
-    pub(crate) fn no_content() -> Self {
-        Self {
-            status: StatusCode::NO_CONTENT,
-            headers: Vec::new(),
-            body: Body::None,
-        }
-    }
 }
 
 impl Call {

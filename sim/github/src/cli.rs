@@ -5,7 +5,7 @@ use crate::key::AppKey;
 use crate::settings::Settings;
 use crate::sim::Options;
 use anyhow::Context as _;
-use russet_sim_stage::clock::Factor;
+use russet_sim_kit::clock::Factor;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -34,7 +34,7 @@ pub struct Cli {
     #[arg(long, value_name = "NUMBER", default_value_t = 2002)]
     pub installation_id: u64,
     /// How fast emulated time runs; 0 means only by POST /_sim/clock
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor, allow_negative_numbers = true)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", allow_negative_numbers = true)]
     pub clock_factor: Factor,
 }
 
@@ -50,11 +50,6 @@ Examples:
 
   GitHub's clock is two minutes ahead:
     curl -X PATCH -d '{\"skew_seconds\":120}' http://127.0.0.1:4281/_sim/settings";
-
-fn factor(text: &str) -> Result<Factor, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
-    Factor::try_from(number).map_err(|error| error.to_string())
-}
 
 impl Cli {
     /// What to start. Writes the credentials.

@@ -1,20 +1,24 @@
 //! The shell around the world: the lock, the clock, the faults, the limits, the journal.
 
-use crate::call::{Body, Call, Reply};
+use crate::call::Call;
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Act, Faults, Outcome};
-use crate::journal::{Entry, Journal};
+use crate::fault::{Act, Faults};
+use crate::journal::Entry;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 use crate::world::World;
-use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use russet_sim_stage::When;
-use russet_sim_stage::clock::Clock;
+use russet_sim_kit::control::Common;
+use russet_sim_kit::wire::{Outcome, Reply};
+use russet_sim_kit::{Clock, Log, When};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The version this emulator speaks.
 const VERSION: &str = "2022-11-28";
+
+/// Requests that are kept.
+const JOURNAL: usize = 100_000;
 
 /// What everything shares.
 pub(crate) struct Core(Mutex<State>);
@@ -30,7 +34,7 @@ pub(crate) struct State {
     pub(crate) world: World,
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
-    pub(crate) journal: Journal,
+    pub(crate) journal: Log<Entry>,
     limits: Limits,
 }
 
@@ -40,7 +44,7 @@ impl Core {
             world,
             clock,
             faults: Faults::default(),
-            journal: Journal::default(),
+            journal: Log::new(JOURNAL),
             limits: Limits::default(),
         }))
     }
@@ -57,6 +61,15 @@ impl State {
         let skew = SignedDuration::from_secs(self.world.settings.skew_seconds);
         let now = self.clock.now();
         now.checked_add(skew).unwrap_or(now)
+    }
+
+    pub(crate) fn common(&mut self) -> Common<'_, Settings, Act, Entry> {
+        Common {
+            clock: &mut self.clock,
+            settings: &mut self.world.settings,
+            faults: &mut self.faults,
+            journal: &mut self.journal,
+        }
     }
 
     /// Does deeds, all or none of them.
@@ -95,7 +108,7 @@ impl State {
                 ("x-github-media-type", "github.v3; format=json".to_owned()),
             ]);
         }
-        self.journal.add(entry);
+        self.journal.push(|number| Entry { number, ..entry });
         outcome
     }
 
@@ -123,13 +136,9 @@ impl State {
 
     fn reply(&mut self, now: Timestamp, call: &Call, entry: &mut Entry) -> Result<Reply, Refusal> {
         if call.header("user-agent").is_none_or(str::is_empty) {
-            return Ok(Reply {
-                status: StatusCode::FORBIDDEN,
-                headers: vec![("content-type", "text/plain".to_owned())],
-                body: Body::Text(
-                    "Request forbidden by administrative rules. Please make sure your request has a User-Agent header",
-                ),
-            });
+            let why =
+                "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
+            return Ok(Reply::text(403, "text/plain", why));
         }
         self.check_headers(call)?;
         let caller = self.world.caller(now, call)?;

@@ -1,9 +1,8 @@
 //! Faults: what goes wrong with which call, before it had any effect or after it had all of it.
 
-use crate::call::{Body, Reply};
 use crate::deed::Deed;
 use crate::refusal::Refusal;
-use http::StatusCode;
+use russet_sim_kit::wire::{Outcome, Reply};
 
 /// What a fault does.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -34,17 +33,9 @@ pub enum Act {
 }
 
 /// A fault to inject.
-pub type Fault = russet_sim_stage::Fault<Act>;
+pub type Fault = russet_sim_kit::Fault<Act>;
 /// The faults that wait.
-pub(crate) type Faults = russet_sim_stage::Faults<Act>;
-
-/// What the wire does.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    Reply(Reply),
-    Cut,
-    Hang,
-}
+pub(crate) type Faults = russet_sim_kit::Faults<Act>;
 
 impl Act {
     /// What a struck client gets; none if it gets the usual answer.
@@ -57,11 +48,10 @@ impl Act {
             Self::SecondaryLimit { status, retry_after } => {
                 Outcome::Reply(Refusal::secondary_limit(*status, *retry_after).reply())
             }
-            Self::Status(status) => Outcome::Reply(Reply {
-                status: StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-                headers: vec![("content-type", "text/html".to_owned())],
-                body: Body::Text("<html><head><title>Unicorn!</title></head></html>"),
-            }),
+            Self::Status(status) => {
+                let page = "<html><head><title>Unicorn!</title></head></html>";
+                Outcome::Reply(Reply::text(*status, "text/html", page))
+            }
             Self::Cut => Outcome::Cut,
             Self::Hang => Outcome::Hang,
             Self::Meanwhile(_) => return None,

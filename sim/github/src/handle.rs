@@ -6,7 +6,8 @@ use crate::fault::Fault;
 use crate::journal::Entry;
 use crate::settings::Settings;
 use jiff::Timestamp;
-use russet_sim_stage::FaultId;
+use russet_sim_kit::FaultId;
+use russet_sim_kit::fault::glob;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,12 +48,13 @@ impl Handle {
 
     /// Every request so far.
     pub fn journal(&self) -> Vec<Entry> {
-        self.0.lock().journal.all()
+        self.0.lock().journal.after(0)
     }
 
     /// How many requests fit; see [`Fault::path`] for the pattern.
     pub fn calls(&self, method: &str, path: &str) -> usize {
-        self.0.lock().journal.count(method, path)
+        let fits = |entry: &Entry| entry.method == method && glob(path, &entry.path);
+        self.0.lock().journal.count(fits)
     }
 
     /// The names of an organisation's runners.

@@ -60,6 +60,6 @@ pub use handle::Handle;
 pub use journal::Entry;
 pub use key::{AppKey, KeyError};
 pub use runners::RunnerStatus;
-pub use russet_sim_stage::{BadFactor, Factor, FaultId, When};
+pub use russet_sim_kit::{BadFactor, Factor, FaultId, When};
 pub use settings::Settings;
 pub use sim::{Options, Sim, SimError};

@@ -1,7 +1,7 @@
 //! What GitHub answers when it does not do what was asked.
 
-use crate::call::{Body, Reply};
 use http::StatusCode;
+use russet_sim_kit::wire::Reply;
 use serde_json::json;
 
 /// An answer that is an error.
@@ -75,7 +75,7 @@ impl Refusal {
         Reply {
             status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             headers: self.headers.clone(),
-            body: Body::Json(json!({
+            body: Some(json!({
                 "message": self.message,
                 "documentation_url": self.link,
                 "status": self.status.to_string(),

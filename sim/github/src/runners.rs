@@ -1,12 +1,13 @@
 //! The runners of an organisation.
 
-use crate::call::{Call, Reply};
+use crate::call::Call;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::strict::{Fields, Query};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
+use russet_sim_kit::wire::Reply;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

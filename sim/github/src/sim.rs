@@ -6,10 +6,10 @@ use crate::handle::Handle;
 use crate::settings::Settings;
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::{Clock, Factor};
+use russet_sim_kit::clock::{Clock, Factor};
+use russet_sim_kit::wire::{self, Taken};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -48,13 +48,8 @@ impl Default for Options {
 #[non_exhaustive]
 pub enum SimError {
     /// The address cannot be had.
-    #[error("could not listen on {address}; is something else there? Port 0 takes a free one")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] Taken),
     /// The seed asks for something impossible.
     #[error("the seed cannot be done")]
     Seed(#[from] DeedError),
@@ -72,20 +67,15 @@ pub struct Sim {
 impl Sim {
     /// Starts.
     pub async fn start(options: Options) -> Result<Self, SimError> {
-        let listen_failed = |source| SimError::Listen {
-            address: options.listen,
-            source,
-        };
         let start = options.start.unwrap_or_else(Timestamp::now);
         let mut world = World::new(options.seed, options.settings);
         for deed in options.deeds {
             world.perform(start, deed)?;
         }
         let core = Arc::new(Core::new(world, Clock::new(start, options.clock_factor)));
-        let listener = TcpListener::bind(options.listen).await.map_err(listen_failed)?;
-        let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
+        let (listener, url) = wire::bind(options.listen).await?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
+        let task = tokio::spawn(wire::run(listener, Arc::clone(&core), stop.clone()));
         Ok(Self {
             url,
             handle: Handle(core),

@@ -1,6 +1,6 @@
 //! The emulated GitHub: a function of state, call and time.
 
-use crate::call::{Call, Reply};
+use crate::call::Call;
 use crate::deed::DeedError;
 use crate::jwt;
 use crate::key::PublicKey;
@@ -10,7 +10,8 @@ use crate::settings::Settings;
 use crate::strict::{Fields, Query};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
+use russet_sim_kit::wire::Reply;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

@@ -65,26 +65,14 @@ pub(crate) fn table(row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use russet_telemetry::Secret;
+    use russet_sim_scaleway::Id;
 
     use super::*;
-    use crate::row::{Filesystem, Kind, Power};
+    use crate::row::{Filesystem, Kind};
 
     fn row(filesystems: &[(&str, &str)]) -> Row {
         Row {
-            server_id: "a".to_owned(),
             kind: Kind::Metal,
-            name: "a".to_owned(),
-            zone: "fr-par-1".to_owned(),
-            generation: 1,
-            boots: 1,
-            power: Power::On,
-            public_ip: None,
-            private: None,
-            user_data: None,
-            authorized_keys: Vec::new(),
-            hostname: "a".to_owned(),
-            os: "ubuntu_noble".to_owned(),
             filesystems: filesystems
                 .iter()
                 .map(|(format, mountpoint)| Filesystem {
@@ -92,9 +80,7 @@ mod tests {
                     mountpoint: (*mountpoint).to_owned(),
                 })
                 .collect(),
-            ssh_user: "ubuntu".to_owned(),
-            ssh_port: 22,
-            host_key: Secret::new(String::new()),
+            ..Row::instance(Id::named("a"), "a")
         }
     }
 

@@ -21,7 +21,7 @@ use crate::data;
 use crate::error::Error;
 use crate::inside::protocol::{FOLDER, PROGRAM};
 use crate::inside::shim::COMMANDS;
-use crate::row::{Kind, Row};
+use crate::row::{Kind, Row, tag};
 
 /// Folders of the root that are the server's own.
 pub(crate) const OWN: [&str; 7] = ["home", "mnt", "opt", "root", "srv", "tmp", "var"];
@@ -107,7 +107,7 @@ impl Disk {
         self.etc("hosts", 0o644, &format!("127.0.0.1 localhost\n127.0.1.1 {name}\n"))?;
         self.etc("resolv.conf", 0o644, "")?;
         self.etc("fstab", 0o644, &data::table(row))?;
-        let id = row.tag().repeat(4);
+        let id = tag(row).repeat(4);
         self.etc("machine-id", 0o444, &format!("{}\n", id.get(..32).unwrap_or(&id)))
     }
 
@@ -255,7 +255,7 @@ fn write(path: &Path, mode: u32, content: &str) -> std::io::Result<()> {
 
 fn host_key(row: &Row) -> Result<String, Error> {
     let bad = || Error::HostKey { name: row.name.clone() };
-    let seed = BASE64.decode(row.host_key.expose()).map_err(|_| bad())?;
+    let seed = BASE64.decode(row.host_key.seed_base64()).map_err(|_| bad())?;
     let seed: [u8; 32] = seed.try_into().map_err(|_| bad())?;
     let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
     let text = key.to_openssh(ssh_key::LineEnding::LF).map_err(|_| bad())?;

@@ -58,14 +58,6 @@ pub enum Error {
         /// Which server.
         name: String,
     },
-    /// Only what is stubbed can be made to fail.
-    #[error("{command} is not one of the stubbed commands, so it cannot be made to fail: {}", known.join(", "))]
-    NotStubbed {
-        /// What was asked for.
-        command: String,
-        /// What there is.
-        known: Vec<&'static str>,
-    },
     /// A file could not be made.
     #[error("could not {attempt}: {}", path.display())]
     Io {
@@ -76,15 +68,6 @@ pub enum Error {
         /// Why not.
         #[source]
         source: io::Error,
-    },
-    /// The emulated Scaleway does not answer.
-    #[error("could not read {url}")]
-    Unreadable {
-        /// Where.
-        url: String,
-        /// Why not.
-        #[source]
-        source: reqwest::Error,
     },
 }
 

@@ -1,16 +1,15 @@
 //! All Linux servers of one emulated Scaleway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use russet_cluster::node::{self, Network};
 use russet_parts::{Manifest, Tools};
-use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory};
+use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory, Follower};
 use tokio::sync::{Mutex, watch};
 
 use crate::error::Error;
-use crate::fault::{Fault, Faults};
 use crate::habits::Habits;
 use crate::image::{Image, TREE, XFS_TREE};
 use crate::row::{Power, Row};
@@ -56,8 +55,6 @@ struct Inner {
     site: Option<Arc<Site>>,
     habits: Arc<Habits>,
     servers: Mutex<BTreeMap<String, Arc<Mutex<Server>>>>,
-    /// Also of servers that are not there yet.
-    faults: Mutex<BTreeMap<String, Faults>>,
 }
 
 impl Fleet {
@@ -107,7 +104,6 @@ impl Fleet {
             site,
             habits: Arc::new(habits),
             servers: Mutex::default(),
-            faults: Mutex::default(),
         }))
     }
 
@@ -120,7 +116,6 @@ impl Fleet {
     pub async fn apply(&self, row: Row) {
         let slot = self.slot(&row).await;
         let mut server = slot.lock().await;
-        server.faults = self.faults_of(&row.server_id).await;
         if server.row.generation != row.generation {
             server.forget().await;
         }
@@ -149,20 +144,20 @@ impl Fleet {
 
     async fn slot(&self, row: &Row) -> Arc<Mutex<Server>> {
         let mut servers = self.0.servers.lock().await;
-        if let Some(slot) = servers.get(&row.server_id) {
+        if let Some(slot) = servers.get(row.server_id.as_str()) {
             return Arc::clone(slot);
         }
         let server = Server::new(self.0.site.clone(), Arc::clone(&self.0.habits), row.clone());
         let asked = server.asked();
         let slot = Arc::new(Mutex::new(server));
         tokio::spawn(heed(Arc::downgrade(&slot), asked));
-        servers.insert(row.server_id.clone(), Arc::clone(&slot));
+        servers.insert(row.server_id.to_string(), Arc::clone(&slot));
         slot
     }
 
     /// The server belongs to nobody any more: nothing of it stays.
-    pub async fn remove(&self, id: &str) {
-        let removed = self.0.servers.lock().await.remove(id);
+    pub async fn remove(&self, id: impl AsRef<str>) {
+        let removed = self.0.servers.lock().await.remove(id.as_ref());
         if let Some(slot) = removed {
             slot.lock().await.forget().await;
         }
@@ -187,58 +182,43 @@ impl Fleet {
             .ok_or_else(|| Error::Unknown { id: id.to_owned() })
     }
 
-    async fn faults_of(&self, id: &str) -> Faults {
-        self.0.faults.lock().await.get(id).cloned().unwrap_or_default()
-    }
-
     /// How far a server is, and what becomes of it.
-    pub async fn watch(&self, id: &str) -> Result<watch::Receiver<State>, Error> {
-        Ok(self.server(id).await?.lock().await.state())
+    pub async fn watch(&self, id: impl AsRef<str>) -> Result<watch::Receiver<State>, Error> {
+        Ok(self.server(id.as_ref()).await?.lock().await.state())
     }
 
     /// Runs a program on a server as root, and returns what it printed.
-    pub async fn run(&self, id: &str, program: &str, args: &[&str]) -> Result<String, Error> {
-        let slot = self.server(id).await?;
+    pub async fn run(&self, id: impl AsRef<str>, program: &str, args: &[&str]) -> Result<String, Error> {
+        let slot = self.server(id.as_ref()).await?;
         let server = slot.lock().await;
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         server.run(program, &args).await
     }
 
-    /// Lets something go wrong from the server's next boot on; the server need not be there yet.
-    pub async fn fault(&self, id: &str, fault: Fault) -> Result<(), Error> {
-        self.0.faults.lock().await.entry(id.to_owned()).or_default().add(fault)
-    }
-
-    /// From its next boot on nothing goes wrong any more.
-    pub async fn clear_faults(&self, id: &str) {
-        self.0.faults.lock().await.remove(id);
-    }
-
     /// Cuts the power without Scaleway knowing, as a server that hangs.
-    pub async fn cut_power(&self, id: &str) -> Result<(), Error> {
-        self.server(id).await?.lock().await.switch_off().await;
+    pub async fn cut_power(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        self.server(id.as_ref()).await?.lock().await.switch_off().await;
         Ok(())
     }
 
     /// Gives the power back.
-    pub async fn restore_power(&self, id: &str) -> Result<(), Error> {
-        let slot = self.server(id).await?;
+    pub async fn restore_power(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        let slot = self.server(id.as_ref()).await?;
         let mut server = slot.lock().await;
-        server.faults = self.faults_of(id).await;
         server.switch_on().await;
         Ok(())
     }
 
     /// Off and on again.
-    pub async fn reboot(&self, id: &str) -> Result<(), Error> {
-        self.cut_power(id).await?;
-        self.restore_power(id).await
+    pub async fn reboot(&self, id: impl AsRef<str>) -> Result<(), Error> {
+        self.cut_power(&id).await?;
+        self.restore_power(&id).await
     }
 
     /// Process 1 of a server that is on, as this machine sees it, and the name of its cgroup: for those who want to see
     /// that nothing stays.
-    pub async fn traces(&self, id: &str) -> Result<(Option<u32>, String), Error> {
-        let slot = self.server(id).await?;
+    pub async fn traces(&self, id: impl AsRef<str>) -> Result<(Option<u32>, String), Error> {
+        let slot = self.server(id.as_ref()).await?;
         let server = slot.lock().await;
         Ok((server.pid(), server.cgroup()?))
     }
@@ -247,9 +227,24 @@ impl Fleet {
 impl BoxFactory for Fleet {
     async fn changed(&self, event: &BoxEvent) {
         match event.change {
-            BoxChange::Added | BoxChange::Changed => self.apply(Row::from(&event.row)).await,
-            BoxChange::Gone => self.remove(event.row.server_id.as_str()).await,
+            BoxChange::Added | BoxChange::Changed => self.apply(event.row.clone()).await,
+            BoxChange::Gone => self.remove(&event.row.server_id).await,
         }
+    }
+}
+
+/// Rows say how things are, so the table alone is enough.
+impl Follower<BoxEvent> for Fleet {
+    async fn catch_up(&self, _: &[BoxEvent], rows: Vec<Row>) {
+        let present: BTreeSet<&str> = rows.iter().map(|row| row.server_id.as_str()).collect();
+        self.keep_only(|id| present.contains(id)).await;
+        for row in rows {
+            self.apply(row).await;
+        }
+    }
+
+    async fn happened(&self, event: &BoxEvent) {
+        self.changed(event).await;
     }
 }
 

@@ -12,7 +12,7 @@ use russet_telemetry::Secret;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::row::Row;
+use crate::row::{Row, tag};
 use crate::synthetic::{Memory, Orders};
 
 /// Shared by all servers of a fleet.
@@ -55,7 +55,7 @@ impl Habits {
     }
 
     fn note(&self, row: &Row) -> Option<PathBuf> {
-        Some(self.notes.as_ref()?.join(format!("{}.json", row.tag())))
+        Some(self.notes.as_ref()?.join(format!("{}.json", tag(row))))
     }
 
     /// Writes down who a server is, once it is somebody.

@@ -40,17 +40,12 @@
 //!
 //! Without root there is no machine: [`Fleet::synthetic`] reads the join program in the user data and keeps a Node alive that says
 //! so by the label `sim.russet.dev/synthetic` and a condition.
-//!
-//! Things go wrong on purpose by [`Fleet::fault`]: a boot that hangs, no network, SSH that refuses or stalls, the n-th call
-//! of a stubbed command.
 
 pub mod cli;
 mod data;
 mod disk;
 mod error;
-mod fault;
 mod fleet;
-mod follow;
 mod habits;
 mod image;
 pub mod inside;
@@ -61,9 +56,7 @@ mod synthetic;
 
 pub use data::check as check_data;
 pub use error::Error;
-pub use fault::{Fault, SshFault};
 pub use fleet::{Fleet, Options, tools};
-pub use follow::follow;
 pub use inside::protocol::CloudInit;
 pub use row::{Filesystem, Kind, Power, PrivateLeg, Row};
 pub use server::{Phase, State};

@@ -1,16 +1,16 @@
 //! `sim-linux`: parse, attach, say where, run until a signal. Inside of a server the same program is its manager and its
 //! stubbed commands.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use russet_cluster::node::Network;
 use russet_parts::{Manifest, Silent, Store};
+use russet_sim_kit::program::{self, Signals};
 use russet_sim_linux::cli::Cli;
-use russet_sim_linux::{Fleet, Options, follow, inside, tools};
-use tokio::signal::unix::{SignalKind, signal};
+use russet_sim_linux::{Fleet, Options, inside, tools};
+use russet_sim_scaleway::follow;
 
 /// Printed in the place of a range.
 const SYNTHETIC: &str = "synthetic";
@@ -22,35 +22,19 @@ fn main() -> ExitCode {
         return inside::run_stub(command, args);
     }
     let manages = args.next().as_deref() == Some(inside::MANAGE);
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error.into()),
-    };
-    let ended = runtime.block_on(async {
-        if manages {
-            inside::manage().await
-        } else {
-            run(Cli::parse()).await
-        }
-    });
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+    outside(manages)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn outside(manages: bool) -> ExitCode {
+    if manages {
+        return program::ended("sim-linux", inside::manage().await);
     }
+    let cli = Cli::parse();
+    program::run("sim-linux", async |signals| run(cli, signals).await).await
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
-    // Standard error that is gone cannot be told so.
-    let _ = writeln!(std::io::stderr(), "sim-linux: {error:#}");
-    ExitCode::FAILURE
-}
-
-async fn run(cli: Cli) -> anyhow::Result<()> {
-    russet_telemetry::log::init(&russet_telemetry::log::Options {
-        format: russet_telemetry::log::Format::Auto,
-        filter: "info,hyper=warn,kube_client=warn".to_owned(),
-    })?;
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+async fn run(cli: Cli, signals: Signals) -> anyhow::Result<()> {
     let (fleet, range) = match &cli.state {
         Some(state) if cli.synthetic => (Fleet::synthetic_in(state)?, SYNTHETIC.to_owned()),
         Some(state) => real(state, &cli).await?,
@@ -59,12 +43,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     if let Some(server) = &cli.api_server {
         fleet.follow_api_server(server);
     }
-    // Whoever started this and does not read its output wants the servers all the same.
-    let ready = move || drop(writeln!(std::io::stdout(), "{range}"));
     tokio::select! {
-        followed = follow(fleet, &cli.scaleway, ready) => followed?,
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        followed = follow(&fleet, &cli.scaleway, || program::say(range)) => followed?,
+        () = signals.received() => {}
     }
     Ok(())
 }

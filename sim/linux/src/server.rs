@@ -15,14 +15,13 @@ use tokio::sync::{Mutex, watch};
 use crate::data;
 use crate::disk::{Adaptation, Disk};
 use crate::error::Error;
-use crate::fault::Faults;
 use crate::habits::Habits;
 use crate::image::Image;
 use crate::inside::protocol::{
     Boot, CloudInit, MANAGE, PRIVATE_CARD, PROGRAM, PUBLIC_CARD, Power as Asked, Private, Told, VLAN_CABLE,
 };
 use crate::mounts;
-use crate::row::{Kind, Row};
+use crate::row::{Kind, Row, tag};
 use crate::synthetic::{self, Memory};
 
 /// The bridge of public addresses.
@@ -71,7 +70,6 @@ pub(crate) struct Server {
     habits: Arc<Habits>,
     pub(crate) row: Row,
     disk: Disk,
-    pub(crate) faults: Faults,
     state: watch::Sender<State>,
     running: Option<Running>,
     /// What a server without a machine is.
@@ -116,13 +114,12 @@ struct Wired {
 impl Server {
     pub(crate) fn new(site: Option<Arc<Site>>, habits: Arc<Habits>, row: Row) -> Self {
         let state = site.as_ref().map(|site| site.state.clone()).unwrap_or_default();
-        let disk = Disk::at(state.join("boxes").join(row.tag()));
+        let disk = Disk::at(state.join("boxes").join(tag(&row)));
         Self {
             site,
             habits,
             row,
             disk,
-            faults: Faults::default(),
             state: watch::Sender::new(State {
                 phase: Phase::Off,
                 cloud_init: None,
@@ -167,7 +164,7 @@ impl Server {
         Ok(format!(
             "russet-{}-{}",
             digest.get(..8).unwrap_or_default(),
-            self.row.tag()
+            tag(&self.row)
         ))
     }
 
@@ -183,12 +180,10 @@ impl Server {
         });
         self.asked.send_replace(None);
         if self.site.is_none() {
-            if !self.faults.hang && !self.faults.no_network {
-                let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
-                let habits = Arc::clone(&self.habits);
-                let task = tokio::spawn(synthetic::run(self.row.clone(), habits, memory, state));
-                self.synthetic = Some(Stopped(task.abort_handle()));
-            }
+            let (memory, state) = (Arc::clone(&self.memory), self.state.clone());
+            let habits = Arc::clone(&self.habits);
+            let task = tokio::spawn(synthetic::run(self.row.clone(), habits, memory, state));
+            self.synthetic = Some(Stopped(task.abort_handle()));
             return;
         }
         if let Err(error) = self.boot().await {
@@ -216,7 +211,7 @@ impl Server {
         let log = self.disk.folder.join("console.log");
         cgroup::create(&cgroup)?;
         let holder = Holder::start(Plan {
-            name: format!("russet-box-{}", self.row.tag()),
+            name: format!("russet-box-{}", tag(&self.row)),
             isolation: Isolation::Machine,
             setup,
             cgroups: cgroup::trees(&cgroup)?,
@@ -254,7 +249,7 @@ impl Server {
             std::fs::create_dir_all(&run).map_err(Error::io("make a folder", &run))?;
             if let Some(data) = &self.row.user_data {
                 let path = run.join("user-data");
-                russet_cluster::files::write(&path, data.expose().as_bytes(), russet_cluster::files::Access::Private)
+                russet_cluster::files::write(&path, data.as_bytes(), russet_cluster::files::Access::Private)
                     .map_err(russet_cluster::node::Error::from)?;
             }
         }
@@ -272,9 +267,7 @@ impl Server {
             disks: data::blanks(&self.row),
             user_data: self.row.user_data.is_some(),
             kubernetes: self.site()?.kubernetes.clone(),
-            faults: self.faults.inside(),
             services,
-            ssh_port: self.row.ssh_port,
             api_server: self.habits.api_server(),
         };
         let text = serde_json::to_vec(&boot).unwrap_or_default();
@@ -286,10 +279,7 @@ impl Server {
     /// Plugs in what the row says and is not there yet. The public card gets its address, as by the image's DHCP; the
     /// private one waits for whoever configures it.
     async fn wire(&self, holder: &Holder, mut wired: Wired) -> Result<Wired, Error> {
-        if self.faults.no_network || self.faults.hang {
-            return Ok(wired);
-        }
-        let (network, tag) = (&self.site()?.network, self.row.tag());
+        let (network, tag) = (&self.site()?.network, tag(&self.row));
         let attempt = format!("connect the server {}", self.row.name);
         if wired.public.is_none() {
             in_network(holder, &["link", "set", "lo", "up"]).await?;
@@ -327,7 +317,7 @@ impl Server {
         if let (None, Some(leg)) = (&wired.private, &self.row.private) {
             let bridge = format!(
                 "p{}",
-                digests::digest(leg.private_network_id.as_bytes())
+                digests::digest(leg.private_network_id.as_str().as_bytes())
                     .get(..10)
                     .unwrap_or_default()
             );

@@ -27,17 +27,3 @@ pub enum FleetError {
     #[error(transparent)]
     Macs(#[from] crate::macos::MacError),
 }
-
-/// Why the emulated Scaleway cannot be followed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FollowError {
-    /// It did not answer, or not what a `sim-scaleway` answers.
-    #[error("could not read {url}; is a sim-scaleway running there?")]
-    Unreadable {
-        /// What was asked for.
-        url: String,
-        /// What happened.
-        source: reqwest::Error,
-    },
-}

@@ -4,9 +4,9 @@ use crate::agent;
 use crate::error::FleetError;
 use crate::machine::{Machine, State};
 use crate::macos::{self, Macs};
-use crate::wire;
 use jiff::Timestamp;
 use russet_node::{Capacity, KUBELET_VERSION as DEFAULT_KUBELET_VERSION};
+use russet_sim_kit::wire::connection;
 use russet_sim_scaleway::{Host, HostChange, HostEvent, HostFactory, Id};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -294,7 +294,7 @@ async fn run(machine: Arc<Machine>, listener: Option<TcpListener>) {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => { connections.spawn(wire::connection(stream, Arc::clone(&machine))); }
+                Ok((stream, _)) => { connections.spawn(connection(stream, Arc::clone(&machine), CancellationToken::new())); }
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a connection");
                     tokio::time::sleep(LISTEN_AGAIN).await;

@@ -41,7 +41,7 @@ pub mod macos;
 mod refuse;
 mod wire;
 
-pub use error::{FleetError, FollowError};
+pub use error::FleetError;
 pub use fleet::{DEFAULT_PORT, Fleet, Options};
 pub use follow::follow;
 pub use join::{BadJoin, Join, Taint};

@@ -1,11 +1,10 @@
 //! `sim-mac`: parse, attach, say where, run until a signal.
 
 use clap::Parser as _;
+use russet_sim_kit::program::{self, Signals};
 use russet_sim_mac::cli::Cli;
 use russet_sim_mac::{Fleet, follow};
-use std::io::Write as _;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     // Inside an emulated Mac this program is process 1, or launchctl, or sudo.
@@ -17,22 +16,11 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn outside() -> ExitCode {
-    match run(Cli::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error that is gone cannot be told so.
-            let _ = writeln!(std::io::stderr(), "sim-mac: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let cli = Cli::parse();
+    program::run("sim-mac", async |signals| run(cli, signals).await).await
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
-    russet_telemetry::log::init(&russet_telemetry::log::Options {
-        format: russet_telemetry::log::Format::Auto,
-        filter: "info,hyper=warn,kube_client=warn".to_owned(),
-    })?;
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+async fn run(cli: Cli, signals: Signals) -> anyhow::Result<()> {
     allow_many_files();
     let fleet = Fleet::new(cli.options()?).await?;
     if let (Some(address), Some(macs)) = (cli.control, fleet.macs()) {
@@ -41,12 +29,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         tokio::spawn(russet_sim_mac::macos::serve_control(listener, macs.clone()));
     }
     let port = fleet.port();
-    // Whoever started this and does not read its output wants the machines all the same.
-    let ready = move || drop(writeln!(std::io::stdout(), "{port}"));
     tokio::select! {
-        followed = follow(fleet, &cli.scaleway, ready) => followed?,
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        followed = follow(fleet, &cli.scaleway, || program::say(port)) => followed?,
+        () = signals.received() => {}
     }
     Ok(())
 }

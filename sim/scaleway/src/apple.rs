@@ -12,7 +12,7 @@ mod update;
 use crate::account::Action;
 use crate::attachment::calls;
 use crate::attachment::{Attachment, Product, Version};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::dice::Dice;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
@@ -69,13 +69,7 @@ impl Apple {
 }
 
 /// Answers a call below `/zones/{zone}/`.
-pub(crate) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    zone: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, zone: &str, rest: &[&str], call: &Call) -> Answer {
     let zone = Zone::new(zone);
     if !world.apple.catalog.offers.contains_key(&zone) {
         let known: Vec<&str> = world.apple.catalog.offers.keys().map(Zone::as_str).collect();
@@ -88,11 +82,11 @@ pub(crate) fn answer(
         ["servers"] => match *method {
             Method::GET => lists::servers(world, caller, &zone, call),
             Method::POST => orders::create(world, caller, &zone, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["batch-create-servers"] => match *method {
             Method::POST => orders::create_batch(world, caller, &zone, call),
-            _ => Err(Refusal::Method { allowed: "POST" }),
+            _ => Err(Refusal::Method("POST")),
         },
         ["servers", id] => match *method {
             Method::GET => {
@@ -102,9 +96,7 @@ pub(crate) fn answer(
             }
             Method::PATCH => update::apply(world, caller, &zone, &server_id(id)?, call),
             Method::DELETE => orders::delete(world, caller, &zone, &server_id(id)?, call),
-            _ => Err(Refusal::Method {
-                allowed: "GET, PATCH, DELETE",
-            }),
+            _ => Err(Refusal::Method("GET, PATCH, DELETE")),
         },
         ["servers", id, "reboot"] if *method == Method::POST => {
             orders::reboot(world, caller, &zone, &server_id(id)?, call)
@@ -112,23 +104,23 @@ pub(crate) fn answer(
         ["servers", id, "reinstall"] if *method == Method::POST => {
             orders::reinstall(world, caller, &zone, &server_id(id)?, call)
         }
-        ["servers", _, "reboot" | "reinstall"] => Err(Refusal::Method { allowed: "POST" }),
+        ["servers", _, "reboot" | "reinstall"] => Err(Refusal::Method("POST")),
         ["servers", id, "private-networks"] => match *method {
             Method::POST => calls::add(world, caller, networks::at(&zone, &server_id(id)?), call),
             Method::PUT => calls::set(world, caller, networks::at(&zone, &server_id(id)?), call),
-            _ => Err(Refusal::Method { allowed: "POST, PUT" }),
+            _ => Err(Refusal::Method("POST, PUT")),
         },
         ["servers", id, "private-networks", network] => {
             let network = id_in_path("private_network_id", network)?;
             match *method {
                 Method::GET => networks::get(world, caller, &zone, &server_id(id)?, &network),
                 Method::DELETE => calls::remove(world, caller, networks::at(&zone, &server_id(id)?), &network),
-                _ => Err(Refusal::Method { allowed: "GET, DELETE" }),
+                _ => Err(Refusal::Method("GET, DELETE")),
             }
         }
         ["connectivity-diagnostics"] => match *method {
             Method::POST => diagnostics::start(world, caller, &zone, call),
-            _ => Err(Refusal::Method { allowed: "POST" }),
+            _ => Err(Refusal::Method("POST")),
         },
         ["runners", ..] | ["user-configuration" | "runner-configuration-status"] => {
             Err(Refusal::NotEmulated(call.path.clone()))
@@ -138,8 +130,8 @@ pub(crate) fn answer(
 }
 
 /// The routes that only know GET.
-fn looked_up(world: &World, caller: &Caller, zone: &Zone, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
-    type Look<'a> = Box<dyn FnOnce() -> Result<Reply, Refusal> + 'a>;
+fn looked_up(world: &World, caller: &Caller, zone: &Zone, rest: &[&str], call: &Call) -> Answer {
+    type Look<'a> = Box<dyn FnOnce() -> Answer + 'a>;
     let look: Look<'_> = match rest {
         ["server-private-networks"] => {
             Box::new(|| calls::list(world, caller, (Product::Apple, Version::V3), zone, call))
@@ -156,19 +148,13 @@ fn looked_up(world: &World, caller: &Caller, zone: &Zone, rest: &[&str], call: &
     if call.method == Method::GET {
         look()
     } else {
-        Err(Refusal::Method { allowed: "GET" })
+        Err(Refusal::Method("GET"))
     }
 }
 
 impl World {
     /// A server the caller may do this to.
-    pub(crate) fn visible_server(
-        &self,
-        caller: &Caller,
-        zone: &Zone,
-        id: &Id,
-        action: Action,
-    ) -> Result<&Server, Refusal> {
+    pub(crate) fn visible_server(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Answer<&Server> {
         let resource = crate::account::Resource::Server;
         let Some(server) = self.apple.servers.get(id).filter(|server| server.zone == *zone) else {
             let vanished = self.apple.gone.contains(id) && self.settings.vanished == Vanished::PermissionsDenied;
@@ -187,13 +173,7 @@ impl World {
     }
 
     /// The same, and it is not locked.
-    pub(crate) fn writable_server(
-        &self,
-        caller: &Caller,
-        zone: &Zone,
-        id: &Id,
-        action: Action,
-    ) -> Result<&Server, Refusal> {
+    pub(crate) fn writable_server(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Answer<&Server> {
         let server = self.visible_server(caller, zone, id, action)?;
         if server.status == Status::Locked {
             return Err(Refusal::Locked {

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::table::{Row, Table};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 
 /// No server has more.

@@ -2,7 +2,7 @@
 
 use crate::account::{Action, Owner, Resource};
 use crate::bill::{Line, MicroEuro, Plan, Stretch};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::instance::catalog::BLOCK_GB;
 use crate::instance::{Order, known_zone};
@@ -15,7 +15,7 @@ use crate::table::{Row, Table};
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 
 const GB: u64 = 1_000_000_000;
@@ -229,19 +229,13 @@ impl World {
 }
 
 /// Answers a call below `/zones/{zone}/`.
-pub(crate) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    zone: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, zone: &str, rest: &[&str], call: &Call) -> Answer {
     let zone = known_zone(zone)?;
     match rest {
         ["volumes"] => match call.method {
             Method::GET => list(world, caller, &zone, call),
             Method::POST => create(world, caller, &zone, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["volumes", id] => {
             let id = id_in_path("volume_id", id)?;
@@ -252,9 +246,7 @@ pub(crate) fn answer(
                 }
                 Method::PATCH => update(world, caller, &zone, &id, call),
                 Method::DELETE => delete(world, caller, &zone, &id),
-                _ => Err(Refusal::Method {
-                    allowed: "GET, PATCH, DELETE",
-                }),
+                _ => Err(Refusal::Method("GET, PATCH, DELETE")),
             }
         }
         ["volume-types" | "snapshots", ..] => Err(Refusal::NotEmulated(call.path.clone())),
@@ -263,7 +255,7 @@ pub(crate) fn answer(
 }
 
 /// GET `/volumes`
-fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let name = query.text("name");
@@ -303,7 +295,7 @@ fn iops(fields: &mut Fields) -> Option<u64> {
 }
 
 /// POST `/volumes`
-fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name").filter(|name| !name.is_empty());
     let project = fields.id("project_id");
@@ -352,7 +344,7 @@ fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Resul
 }
 
 /// PATCH `/volumes/{id}`
-fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let labels = Labels::read(&mut fields);
     fields.not_emulated("size");
@@ -370,7 +362,7 @@ fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call)
 }
 
 /// DELETE `/volumes/{id}`: accepted, and gone a moment later.
-fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let volume = world.visible_block_volume(caller, zone, id, Action::Delete)?;
     match volume.status {
         VolumeStatus::Available => {}

@@ -99,6 +99,32 @@ pub struct LinuxBox {
     pub host_key: HostKey,
 }
 
+impl LinuxBox {
+    /// An Instance that is on for the first time, with nothing but a name.
+    pub fn instance(server_id: Id, name: &str) -> Self {
+        Self {
+            server_id,
+            kind: BoxKind::Instance,
+            name: name.to_owned(),
+            zone: Zone::new("fr-par-1"),
+            commercial_type: "PRO2-S".to_owned(),
+            generation: 1,
+            boots: 1,
+            power: Power::On,
+            public_ip: None,
+            private: None,
+            user_data: None,
+            authorized_keys: Vec::new(),
+            hostname: name.to_owned(),
+            os: "ubuntu_noble".to_owned(),
+            filesystems: Vec::new(),
+            ssh_user: "root".to_owned(),
+            ssh_port: 22,
+            host_key: HostKey::new([1; 32]),
+        }
+    }
+}
+
 impl fmt::Debug for LinuxBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinuxBox")
@@ -249,24 +275,9 @@ mod tests {
 
     fn row() -> LinuxBox {
         LinuxBox {
-            server_id: Id::named("a"),
-            kind: BoxKind::Instance,
-            name: "a".to_owned(),
-            zone: Zone::new("fr-par-1"),
-            commercial_type: "PRO2-S".to_owned(),
-            generation: 1,
             boots: 0,
             power: Power::Off,
-            public_ip: None,
-            private: None,
-            user_data: None,
-            authorized_keys: Vec::new(),
-            hostname: "a".to_owned(),
-            os: "ubuntu_noble".to_owned(),
-            filesystems: Vec::new(),
-            ssh_user: "root".to_owned(),
-            ssh_port: 22,
-            host_key: HostKey::new([1; 32]),
+            ..LinuxBox::instance(Id::named("a"), "a")
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::refusal::{Reason, Refusal};
 use http::{Method, StatusCode};
+pub(crate) use russet_sim_kit::wire::Reply;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -19,65 +20,21 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
 }
 
-/// What is done about a request.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: Vec<(&'static str, String)>,
-    /// None sends no body at all, as after a deletion.
-    pub(crate) body: Option<Value>,
-}
+/// What becomes of a call.
+pub(crate) type Answer<T = Reply> = Result<T, Refusal>;
 
-impl Reply {
-    /// 200 with a body.
-    pub(crate) fn ok(body: Value) -> Self {
-        Self {
-            status: StatusCode::OK,
-            headers: Vec::new(),
-            body: Some(body),
-        }
-    }
-
-    /// 201 with a body, and where the new thing is.
-    pub(crate) fn created(call: &Call, id: &str, body: Value) -> Self {
-        Self {
-            status: StatusCode::CREATED,
-            headers: vec![("location", format!("{}/{id}", call.path))],
-            body: Some(body),
-        }
-    }
-
-    /// 202 with a body: it has begun.
-    pub(crate) fn accepted(body: Value) -> Self {
-        Self {
-            status: StatusCode::ACCEPTED,
-            ..Self::ok(body)
-        }
-    }
-
-    /// 200 with a text.
-    pub(crate) fn text(text: String) -> Self {
-        Self {
-            status: StatusCode::OK,
-            headers: vec![("content-type", "text/plain".to_owned())],
-            body: Some(Value::String(text)),
-        }
-    }
-
-    /// 204.
-    pub(crate) fn no_content() -> Self {
-        Self {
-            status: StatusCode::NO_CONTENT,
-            headers: Vec::new(),
-            body: None,
-        }
+/// 201 with a body, and where the new thing is.
+pub(crate) fn created(call: &Call, id: &str, body: Value) -> Reply {
+    Reply {
+        headers: vec![("location", format!("{}/{id}", call.path))],
+        ..Reply::json(StatusCode::CREATED, body)
     }
 }
 
 impl From<&Refusal> for Reply {
     fn from(refusal: &Refusal) -> Self {
         let headers = match refusal {
-            Refusal::Method { allowed } => vec![("allow", (*allowed).to_owned())],
+            Refusal::Method(allowed) => vec![("allow", (*allowed).to_owned())],
             _ => Vec::new(),
         };
         Self {

@@ -5,7 +5,7 @@ use crate::host::AddressPlan;
 use crate::settings::Settings;
 use crate::sim::Options;
 use anyhow::Context as _;
-use russet_sim_stage::clock::Factor;
+use russet_sim_kit::clock::Factor;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub struct Cli {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub pool: u32,
     /// How fast emulated time runs; 0 means only by POST /_sim/clock
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor, allow_negative_numbers = true)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", allow_negative_numbers = true)]
     pub clock_factor: Factor,
     /// Which ids, passwords and keys there will be
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -59,11 +59,6 @@ Examples:
 
   What is paid for right now:
     curl http://127.0.0.1:4280/_sim/bill";
-
-fn factor(text: &str) -> Result<Factor, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
-    Factor::try_from(number).map_err(|error| error.to_string())
-}
 
 /// What a seed file says.
 #[derive(Debug, Clone, Default, serde::Deserialize)]

@@ -1,13 +1,8 @@
-//! The control API under `/_sim/`, where no path of the real one can be: the world from behind the scenes.
+//! The control API under `/_sim/`: the world from behind the scenes. Beside what [every emulator has](russet_sim_kit::control):
 //!
 //! | Call | What it does |
 //! | --- | --- |
-//! | `GET health` | 200 when it runs |
-//! | `GET clock`, `POST clock` | `{"advance_seconds": 600}` or `{"factor": 60}` |
-//! | `GET settings`, `PATCH settings` | the switches of [`crate::Settings`] |
 //! | `POST deeds` | one [`Deed`] or a list of them, all or none |
-//! | `GET`, `POST`, `DELETE faults`, `DELETE faults/{id}` | [`Fault`]s |
-//! | `GET journal?after=N`, `DELETE journal` | every request |
 //! | `GET bill` | what is owed |
 //! | `GET servers`, `GET hosts`, `GET events?after=N&wait=true` | minis, machines, what happened to them |
 //! | `GET instances`, `GET volumes`, `GET addresses` | Instances, their volumes of both kinds, their public addresses |
@@ -15,231 +10,92 @@
 //! | `GET boxes`, `GET box-events?after=N` | Linux machines, and what changed; waits unless `wait=false` |
 //! | `GET snapshot`, `PUT snapshot` | everything |
 
-use crate::call::{Call, Reply};
-use crate::core::Core;
+use crate::call::Call;
+use crate::core::{Core, State};
 use crate::deed::Deed;
-use crate::fault::Fault;
-use crate::ids::Id;
-use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::strict::Query;
-use http::{Method, StatusCode};
-use russet_sim_stage::FaultId;
-use russet_sim_stage::clock::Factor;
-use serde::de::DeserializeOwned;
+use http::Method;
+use jiff::Timestamp;
+use russet_sim_kit::Log;
+use russet_sim_kit::control::{self, PREFIX, Problem};
+use russet_sim_kit::wire::Reply;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Where the control API is.
-pub(crate) const PREFIX: &str = "/_sim/";
 /// How long a question for events may wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
-
-/// Why a control call failed: status and sentence.
-struct Problem(StatusCode, String);
-
-impl Problem {
-    fn wrong(why: impl std::fmt::Display) -> Self {
-        Self(StatusCode::BAD_REQUEST, why.to_string())
-    }
-}
 
 /// Answers a control call.
 pub(crate) async fn answer(core: &Core, call: &Call, stop: &CancellationToken) -> Reply {
     let path = call.path.strip_prefix(PREFIX).unwrap_or_default();
-    let pieces: Vec<&str> = path.split('/').collect();
-    let result = match (&call.method, pieces.as_slice()) {
-        (&Method::GET, ["events"]) => events(core, call, stop).await,
-        (&Method::GET, ["box-events"]) => box_events(core, call, stop).await,
-        (&Method::GET, [what]) => shown(core, what, call),
-        (_, [what, rest @ ..]) => changed(core, what, rest, call),
-        (_, []) => Err(Problem(StatusCode::NOT_FOUND, "nothing here".to_owned())),
-    };
-    result.map_or_else(
-        |Problem(status, message)| Reply {
-            status,
-            headers: Vec::new(),
-            body: Some(json!({ "message": message })),
-        },
-        Reply::ok,
-    )
-}
-
-fn shown(core: &Core, what: &str, call: &Call) -> Result<Value, Problem> {
-    let mut query = Query::new(&call.query);
-    let after = if what == "journal" {
-        query.number("after").unwrap_or(0)
-    } else {
-        0
-    };
-    query.finish().map_err(|refusal| Problem::wrong(refusal.body()))?;
-    Ok(match what {
-        "health" => json!({"ok": true}),
-        "clock" => core.look(|state, now| json!({"now": now, "factor": state.clock.factor()})),
-        "settings" => core.look(|state, _| json!(state.world.settings)),
-        "faults" => core.look(|state, _| {
-            let faults = state.faults.all().iter();
-            faults.map(|(id, fault)| json!({"id": id, "fault": fault})).collect()
+    control::reply(match (&call.method, path) {
+        (&Method::GET, "events") => events(core, |state| &state.events, call, false, stop).await,
+        (&Method::GET, "box-events") => events(core, |state| &state.box_events, call, true, stop).await,
+        (&Method::GET, "snapshot") => Ok(json!(core.snapshot())),
+        (&Method::GET, what) => core.look(|state, now| match shown(state, now, what) {
+            Some(_) if !call.query.is_empty() => Err(Problem::wrong(format!("{what} has no query"))),
+            Some(shown) => Ok(shown),
+            None => control::answer(state.common(), &call.method, path, &call.query, &call.body),
         }),
-        "journal" => core.look(|state, _| json!(state.journal.after(after.into()))),
-        "bill" => core.look(|state, now| json!(state.world.bill.bill(now))),
-        "servers" => core.look(|state, now| {
-            let servers = state.world.apple.servers.iter();
-            servers.map(|server| state.world.show(server, now)).collect()
-        }),
-        "hosts" => core.look(|state, _| {
-            let ids: Vec<&Id> = state.world.apple.servers.iter().map(|server| &server.id).collect();
-            ids.into_iter()
-                .filter_map(|id| state.world.host(id))
-                .map(|host| json!(host))
-                .collect()
-        }),
-        "instances" => core.look(|state, _| json!(state.world.all_instances())),
-        "metals" => core.look(|state, _| json!(state.world.all_metals())),
-        "volumes" => core.look(|state, _| json!(state.world.all_volumes())),
-        "addresses" => core.look(|state, _| json!(state.world.all_addresses())),
-        "boxes" => core.look(|state, _| json!(state.world.boxes())),
-        "snapshot" => json!(core.snapshot()),
-        other => return Err(Problem(StatusCode::NOT_FOUND, format!("there is no /_sim/{other}"))),
+        (&Method::POST, "deeds") => deeds(core, call),
+        (&Method::PUT, "snapshot") => restored(core, call),
+        _ => core.change(|state, _| control::answer(state.common(), &call.method, path, &call.query, &call.body)),
     })
 }
 
-/// What a follower asks for: everything after a number, and whether to wait for it.
-fn following(call: &Call, wait: bool) -> Result<(u64, bool), Problem> {
+fn shown(state: &State, now: Timestamp, what: &str) -> Option<Value> {
+    let world = &state.world;
+    let servers = world.apple.servers.iter();
+    Some(match what {
+        "bill" => json!(world.bill.bill(now)),
+        "servers" => servers.map(|server| world.show(server, now)).collect(),
+        "hosts" => servers
+            .filter_map(|server| world.host(&server.id))
+            .map(|host| json!(host))
+            .collect(),
+        "instances" => json!(world.all_instances()),
+        "metals" => json!(world.all_metals()),
+        "volumes" => json!(world.all_volumes()),
+        "addresses" => json!(world.all_addresses()),
+        "boxes" => json!(world.boxes()),
+        _ => return None,
+    })
+}
+
+/// Everything after a number; who waits gets it when there is something, or after long enough.
+async fn events<E: Clone + Serialize>(
+    core: &Core,
+    of: fn(&State) -> &Log<E>,
+    call: &Call,
+    wait: bool,
+    stop: &CancellationToken,
+) -> Result<Value, Problem> {
     let mut query = Query::new(&call.query);
     let after = u64::from(query.number("after").unwrap_or(0));
     let wait = query.flag("wait").unwrap_or(wait);
     query.finish().map_err(|refusal| Problem::wrong(refusal.body()))?;
-    Ok((after, wait))
-}
-
-/// Waits until there is something after a number, or long enough.
-async fn news(mut last: watch::Receiver<u64>, after: u64, stop: &CancellationToken) {
-    tokio::select! {
-        _ = tokio::time::timeout(LONGEST_WAIT, last.wait_for(|last| *last > after)) => {}
-        () = stop.cancelled() => {}
-    }
-}
-
-async fn events(core: &Core, call: &Call, stop: &CancellationToken) -> Result<Value, Problem> {
-    let (after, wait) = following(call, false)?;
-    let last = core.events.subscribe();
+    let mut last = core.last_event(of);
     core.tick();
     if wait {
-        news(last, after, stop).await;
+        tokio::select! {
+            _ = tokio::time::timeout(LONGEST_WAIT, last.wait_for(|last| *last > after)) => {}
+            () = stop.cancelled() => {}
+        }
     }
-    Ok(json!(core.events_after(after)))
+    Ok(json!(core.events(of, after)))
 }
 
-async fn box_events(core: &Core, call: &Call, stop: &CancellationToken) -> Result<Value, Problem> {
-    let (after, wait) = following(call, true)?;
-    let last = core.box_events.subscribe();
-    core.tick();
-    if wait {
-        news(last, after, stop).await;
-    }
-    Ok(json!(core.box_events_after(after)))
+fn deeds(core: &Core, call: &Call) -> Result<Value, Problem> {
+    let deeds: Vec<Deed> = control::several(&call.body)?;
+    let made = core.change(|state, now| state.perform(now, deeds));
+    Ok(json!({ "servers": made.map_err(Problem::wrong)? }))
 }
 
-/// `POST clock`
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClockChange {
-    #[serde(default)]
-    advance_seconds: f64,
-    #[serde(default)]
-    factor: Option<Factor>,
-}
-
-/// One deed or several.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    Many(Vec<Value>),
-    One(Value),
-}
-
-fn changed(core: &Core, what: &str, rest: &[&str], call: &Call) -> Result<Value, Problem> {
-    match (what, &call.method, rest) {
-        ("clock", &Method::POST, []) => {
-            let change: ClockChange = read(call)?;
-            let ahead = Duration::try_from_secs_f64(change.advance_seconds).map_err(Problem::wrong)?;
-            core.change(|state, _| {
-                state.clock.advance(ahead);
-                if let Some(factor) = change.factor {
-                    state.clock.set_factor(factor);
-                }
-                Ok(json!({"now": state.clock.now(), "factor": state.clock.factor()}))
-            })
-        }
-        ("settings", &Method::PATCH, []) => {
-            let changes: Value = read(call)?;
-            core.change(|state, _| {
-                let mut all = json!(state.world.settings);
-                merge(&mut all, changes);
-                state.world.settings = serde_json::from_value::<Settings>(all).map_err(Problem::wrong)?;
-                Ok(json!(state.world.settings))
-            })
-        }
-        ("deeds", &Method::POST, []) => {
-            // Not an untagged enum of deeds: its errors would say nothing.
-            let deeds = match read(call)? {
-                OneOrMany::Many(deeds) => deeds,
-                OneOrMany::One(deed) => vec![deed],
-            };
-            let deeds: Result<Vec<Deed>, _> = deeds.into_iter().map(serde_json::from_value).collect();
-            let deeds = deeds.map_err(Problem::wrong)?;
-            let made = core
-                .change(|state, now| state.perform(now, deeds))
-                .map_err(Problem::wrong)?;
-            Ok(json!({ "servers": made }))
-        }
-        ("faults", &Method::POST, []) => {
-            let fault: Fault = read(call)?;
-            Ok(json!({"id": core.change(|state, _| state.faults.add(fault))}))
-        }
-        ("faults", &Method::DELETE, []) => {
-            core.change(|state, _| state.faults.clear());
-            Ok(json!({}))
-        }
-        ("faults", &Method::DELETE, [id]) => {
-            let id = FaultId(id.parse().map_err(Problem::wrong)?);
-            if core.change(|state, _| state.faults.remove(id)) {
-                Ok(json!({}))
-            } else {
-                Err(Problem(StatusCode::NOT_FOUND, format!("there is no fault {id}")))
-            }
-        }
-        ("journal", &Method::DELETE, []) => {
-            core.change(|state, _| state.journal.clear());
-            Ok(json!({}))
-        }
-        ("snapshot", &Method::PUT, []) => {
-            let snapshot: Snapshot = read(call)?;
-            core.restore(snapshot).map_err(Problem::wrong)?;
-            Ok(json!({}))
-        }
-        _ => Err(Problem(
-            StatusCode::NOT_FOUND,
-            format!("there is no {} {}", call.method, call.path),
-        )),
-    }
-}
-
-fn read<T: DeserializeOwned>(call: &Call) -> Result<T, Problem> {
-    serde_json::from_slice(&call.body).map_err(Problem::wrong)
-}
-
-/// Puts the fields of `changes` into `all`, objects field by field.
-fn merge(all: &mut Value, changes: Value) {
-    match (all, changes) {
-        (Value::Object(all), Value::Object(changes)) => {
-            for (name, change) in changes {
-                merge(all.entry(name).or_insert(Value::Null), change);
-            }
-        }
-        (all, changes) => *all = changes,
-    }
+fn restored(core: &Core, call: &Call) -> Result<Value, Problem> {
+    let snapshot: Snapshot = control::read(&call.body)?;
+    core.restore(snapshot).map_err(Problem::wrong)?;
+    Ok(json!({}))
 }

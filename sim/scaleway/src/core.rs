@@ -3,21 +3,27 @@
 use crate::boxes::{BoxEvent, Told};
 use crate::call::{Call, Reply};
 use crate::deed::{Deed, DeedError};
-use crate::fault::{Act, Faults, Instead, too_many};
-use crate::feed::Feed;
+use crate::fault::{Act, Faults, too_many};
 use crate::host::{HostChange, HostEvent};
 use crate::ids::Id;
-use crate::journal::{Entry, Journal};
+use crate::journal::Entry;
+use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use http::Method;
 use jiff::Timestamp;
-use russet_sim_stage::When;
-use russet_sim_stage::clock::Clock;
+use russet_sim_kit::control::Common;
+use russet_sim_kit::wire::Outcome;
+use russet_sim_kit::{Clock, Log, When};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
+
+/// Requests that are kept.
+const JOURNAL: usize = 200_000;
+/// Events of a kind that are kept.
+const EVENTS: usize = 10_000;
 
 /// What everything shares.
 #[derive(Debug)]
@@ -27,20 +33,17 @@ pub(crate) struct Core {
     pub(crate) stirred: Notify,
     /// Wakes the keeper of the state file.
     pub(crate) dirty: Notify,
-    /// The number of the last event.
-    pub(crate) events: watch::Sender<u64>,
-    /// The number of the last event about a Linux machine.
-    pub(crate) box_events: watch::Sender<u64>,
 }
 
 pub(crate) struct State {
     pub(crate) world: World,
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
-    pub(crate) journal: Journal,
-    events: Feed<HostEvent>,
+    pub(crate) journal: Log<Entry>,
+    pub(crate) events: Log<HostEvent>,
     told: Told,
-    box_events: Feed<BoxEvent>,
+    /// About Linux machines.
+    pub(crate) box_events: Log<BoxEvent>,
     /// Calls per key in the present real second.
     windows: BTreeMap<String, (Instant, u32)>,
 }
@@ -50,24 +53,6 @@ impl std::fmt::Debug for State {
         f.debug_struct("State")
             .field("clock", &self.clock)
             .finish_non_exhaustive()
-    }
-}
-
-/// What the wire does.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
-    Reply(Reply),
-    Cut,
-    Hang,
-}
-
-impl From<Instead> for Outcome {
-    fn from(instead: Instead) -> Self {
-        match instead {
-            Instead::Reply(reply) => Self::Reply(reply),
-            Instead::Cut => Self::Cut,
-            Instead::Hang => Self::Hang,
-        }
     }
 }
 
@@ -86,16 +71,14 @@ impl Core {
                 world,
                 clock,
                 faults: Faults::default(),
-                journal: Journal::default(),
-                events: Feed::default(),
+                journal: Log::new(JOURNAL),
+                events: Log::new(EVENTS),
                 told: Told::default(),
-                box_events: Feed::default(),
+                box_events: Log::new(EVENTS),
                 windows: BTreeMap::new(),
             }),
             stirred: Notify::new(),
             dirty: Notify::new(),
-            events: watch::Sender::new(0),
-            box_events: watch::Sender::new(0),
         };
         core.tick();
         core
@@ -112,7 +95,7 @@ impl Core {
         let now = state.clock.now();
         state.world.settle(now);
         let result = look(&mut state, now);
-        self.publish(&mut state);
+        state.publish();
         result
     }
 
@@ -126,7 +109,7 @@ impl Core {
             let now = state.clock.now();
             state.world.settle(now);
             state.world.stirred = true;
-            self.publish(&mut state);
+            state.publish();
             result
         };
         self.stirred.notify_one();
@@ -148,36 +131,14 @@ impl Core {
             .and_then(|moment| state.clock.real_time_until(moment))
     }
 
-    fn publish(&self, state: &mut State) {
-        for (change, host) in std::mem::take(&mut state.world.announcements) {
-            state.events.push(|number| HostEvent { number, change, host });
-        }
-        state.events.tell(&self.events);
-        if std::mem::take(&mut state.world.stirred) {
-            self.publish_boxes(state);
-        }
+    /// One of the logs of events, as far as it is now.
+    pub(crate) fn events<E: Clone>(&self, of: fn(&State) -> &Log<E>, after: u64) -> Vec<E> {
+        of(&self.lock()).after(after)
     }
 
-    fn publish_boxes(&self, state: &mut State) {
-        for (change, fields, row) in state.told.catch_up(state.world.boxes()) {
-            state.box_events.push(|number| BoxEvent {
-                number,
-                change,
-                fields,
-                row,
-            });
-        }
-        state.box_events.tell(&self.box_events);
-    }
-
-    /// Events about Linux machines after a number.
-    pub(crate) fn box_events_after(&self, number: u64) -> Vec<BoxEvent> {
-        self.lock().box_events.after(number)
-    }
-
-    /// Events after a number.
-    pub(crate) fn events_after(&self, number: u64) -> Vec<HostEvent> {
-        self.lock().events.after(number)
+    /// The number of the last event, as it grows.
+    pub(crate) fn last_event<E: Clone>(&self, of: fn(&State) -> &Log<E>) -> watch::Receiver<u64> {
+        of(&self.lock()).subscribe()
     }
 
     /// Answers a call of a client.
@@ -197,13 +158,9 @@ impl Core {
     pub(crate) fn restore(&self, snapshot: Snapshot) -> Result<(), SnapshotError> {
         let snapshot = snapshot.check()?;
         self.change(|state, _| {
-            let old: Vec<Id> = state
-                .world
-                .apple
-                .servers
-                .iter()
-                .map(|server| server.id.clone())
-                .collect();
+            let minis =
+                |world: &World| -> Vec<Id> { world.apple.servers.iter().map(|server| server.id.clone()).collect() };
+            let old = minis(&state.world);
             for id in old.iter().filter(|id| snapshot.world.apple.servers.get(id).is_none()) {
                 state.world.announce(HostChange::Gone, id);
             }
@@ -211,14 +168,7 @@ impl Core {
             state.clock.set(snapshot.now);
             state.world = snapshot.world;
             state.world.announcements = gone;
-            let present: Vec<Id> = state
-                .world
-                .apple
-                .servers
-                .iter()
-                .map(|server| server.id.clone())
-                .collect();
-            for id in present {
+            for id in minis(&state.world) {
                 state.world.announce(HostChange::Installed, &id);
             }
         });
@@ -227,6 +177,32 @@ impl Core {
 }
 
 impl State {
+    pub(crate) fn common(&mut self) -> Common<'_, Settings, Act, Entry> {
+        Common {
+            clock: &mut self.clock,
+            settings: &mut self.world.settings,
+            faults: &mut self.faults,
+            journal: &mut self.journal,
+        }
+    }
+
+    /// Tells what happened since it was last told.
+    fn publish(&mut self) {
+        for (change, host) in std::mem::take(&mut self.world.announcements) {
+            self.events.push(|number| HostEvent { number, change, host });
+        }
+        if std::mem::take(&mut self.world.stirred) {
+            for (change, fields, row) in self.told.catch_up(self.world.boxes()) {
+                self.box_events.push(|number| BoxEvent {
+                    number,
+                    change,
+                    fields,
+                    row,
+                });
+            }
+        }
+    }
+
     fn serve(&mut self, now: Timestamp, call: &Call) -> Outcome {
         let key = self.world.accounts.authenticate(call.token.as_deref(), now).ok();
         let access_key = key.map(|key| key.access_key.clone());
@@ -246,7 +222,7 @@ impl State {
         if let Outcome::Reply(reply) = &outcome {
             entry.status = reply.status.as_u16();
         }
-        self.journal.add(entry);
+        self.journal.push(|number| Entry { number, ..entry });
         outcome
     }
 
@@ -265,7 +241,7 @@ impl State {
         if let Some(act) = before {
             self.meanwhile(now, act);
             if let Some(instead) = act.instead() {
-                return instead.into();
+                return instead;
             }
         }
         entry.reached = true;
@@ -276,7 +252,7 @@ impl State {
         if let Some((_, When::AfterEffect, act)) = &struck {
             self.meanwhile(now, act);
             if let Some(instead) = act.instead() {
-                return instead.into();
+                return instead;
             }
         }
         Outcome::Reply(reply)

@@ -3,9 +3,9 @@
 //! A fault names calls by method and path, lets some of them pass, then strikes a number of them: before the call had any
 //! effect, or after it had all of it and only the answer is lost. The second kind is what makes a client pay twice.
 
-use crate::call::Reply;
 use crate::deed::Deed;
 use http::StatusCode;
+use russet_sim_kit::wire::{Outcome, Reply};
 use serde_json::json;
 
 /// What a fault does.
@@ -35,47 +35,37 @@ pub enum Act {
 }
 
 /// A fault to inject.
-pub type Fault = russet_sim_stage::Fault<Act>;
+pub type Fault = russet_sim_kit::Fault<Act>;
 /// The faults that wait.
-pub(crate) type Faults = russet_sim_stage::Faults<Act>;
-
-/// What the client gets instead of the answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Instead {
-    Reply(Reply),
-    Cut,
-    Hang,
-}
+pub(crate) type Faults = russet_sim_kit::Faults<Act>;
 
 impl Act {
     /// The answer a struck client gets; none if it gets the usual one.
-    pub(crate) fn instead(&self) -> Option<Instead> {
-        match self {
-            Self::TooManyRequests { retry_after } => Some(Instead::Reply(too_many(*retry_after))),
-            Self::Status(status) => Some(Instead::Reply(Reply {
-                status: StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-                headers: vec![("content-type", "text/plain".to_owned())],
-                body: Some(json!("upstream connect error or disconnect/reset before headers")),
-            })),
-            Self::QuotaExceeded { resource, quota } => Some(Instead::Reply(used_up(resource, *quota))),
-            Self::Cut => Some(Instead::Cut),
-            Self::Hang => Some(Instead::Hang),
-            Self::Meanwhile(_) => None,
-        }
+    pub(crate) fn instead(&self) -> Option<Outcome> {
+        Some(Outcome::Reply(match self {
+            Self::TooManyRequests { retry_after } => too_many(*retry_after),
+            Self::Status(status) => {
+                let why = "upstream connect error or disconnect/reset before headers";
+                Reply::text(*status, "text/plain", why)
+            }
+            Self::QuotaExceeded { resource, quota } => used_up(resource, *quota),
+            Self::Cut => return Some(Outcome::Cut),
+            Self::Hang => return Some(Outcome::Hang),
+            Self::Meanwhile(_) => return None,
+        }))
     }
 }
 
 /// 403 as the real API sends it when a quota is used up.
 fn used_up(resource: &str, quota: u32) -> Reply {
-    Reply {
-        status: StatusCode::FORBIDDEN,
-        headers: Vec::new(),
-        body: Some(json!({
+    Reply::json(
+        StatusCode::FORBIDDEN,
+        json!({
             "type": "quotas_exceeded",
             "message": "quota(s) exceeded for this resource",
             "details": [{"resource": resource, "quota": quota, "current": quota}],
-        })),
-    }
+        }),
+    )
 }
 
 /// 429 as the real API sends it.

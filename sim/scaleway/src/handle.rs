@@ -11,8 +11,9 @@ use crate::journal::Entry;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use jiff::Timestamp;
-use russet_sim_stage::FaultId;
-use russet_sim_stage::clock::Factor;
+use russet_sim_kit::FaultId;
+use russet_sim_kit::clock::Factor;
+use russet_sim_kit::fault::glob;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,8 @@ impl Handle {
 
     /// How many requests fit; see [`Fault::path`] for the pattern.
     pub fn calls(&self, method: &str, path: &str) -> usize {
-        self.0.look(|state, _| state.journal.count(method, path))
+        let fits = |entry: &Entry| entry.method == method && glob(path, &entry.path);
+        self.0.look(|state, _| state.journal.count(fits))
     }
 
     /// Forgets the requests so far.
@@ -131,7 +133,7 @@ impl Handle {
     /// What happened to machines after the event with this number.
     pub fn events_after(&self, number: u64) -> Vec<HostEvent> {
         self.0.tick();
-        self.0.events_after(number)
+        self.0.events(|state| &state.events, number)
     }
 
     /// Every Instance of every project, as the API would show it.
@@ -171,7 +173,7 @@ impl Handle {
     /// What changed about Linux machines after the event with this number.
     pub fn box_events_after(&self, number: u64) -> Vec<BoxEvent> {
         self.0.tick();
-        self.0.box_events_after(number)
+        self.0.events(|state| &state.box_events, number)
     }
 
     /// Everything, to be restored later.

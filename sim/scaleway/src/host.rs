@@ -16,7 +16,8 @@ use std::net::IpAddr;
 pub struct HostKey(String);
 
 impl HostKey {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
+    /// The key with this private seed.
+    pub fn new(seed: [u8; 32]) -> Self {
         Self(BASE64.encode(seed))
     }
 

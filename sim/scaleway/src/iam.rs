@@ -1,7 +1,7 @@
 //! IAM: `/iam/v1alpha1/ssh-keys`. Every call concerns a project, or is refused.
 
 use crate::account::{Action, Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::Id;
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -89,12 +89,12 @@ impl SshKey {
 }
 
 /// Answers a call below `/iam/v1alpha1/`.
-pub(crate) fn answer(world: &mut World, caller: &Caller, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, rest: &[&str], call: &Call) -> Answer {
     match rest {
         ["ssh-keys"] => match call.method {
             Method::GET => list(world, caller, call),
             Method::POST => create(world, caller, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["ssh-keys", id] => {
             let id = id_in_path("ssh_key_id", id)?;
@@ -108,9 +108,7 @@ pub(crate) fn answer(world: &mut World, caller: &Caller, rest: &[&str], call: &C
                     world.iam.ssh_keys.remove(caller.now, &id);
                     Ok(Reply::no_content())
                 }
-                _ => Err(Refusal::Method {
-                    allowed: "GET, PATCH, DELETE",
-                }),
+                _ => Err(Refusal::Method("GET, PATCH, DELETE")),
             }
         }
         [
@@ -130,7 +128,7 @@ impl World {
 }
 
 /// GET `/ssh-keys`
-fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, caller: &Caller, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let name = query.text("name");
@@ -168,7 +166,7 @@ fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
 }
 
 /// POST `/ssh-keys`
-fn create(world: &mut World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
+fn create(world: &mut World, caller: &Caller, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name").unwrap_or_default();
     let public_key = fields.required("public_key").trim().to_owned();
@@ -208,7 +206,7 @@ fn create(world: &mut World, caller: &Caller, call: &Call) -> Result<Reply, Refu
 }
 
 /// PATCH `/ssh-keys/{id}`
-fn update(world: &mut World, caller: &Caller, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+fn update(world: &mut World, caller: &Caller, id: &Id, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name");
     let disabled = fields.flag("disabled");

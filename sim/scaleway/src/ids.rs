@@ -34,12 +34,18 @@ impl Id {
     }
 
     /// The id of something that has the same one in every world, such as an image.
-    pub(crate) fn named(name: &str) -> Self {
+    pub fn named(name: &str) -> Self {
         Self::from_random(Sha256::digest(name).into())
     }
 
     /// As text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Id {
+    fn as_ref(&self) -> &str {
         &self.0
     }
 }

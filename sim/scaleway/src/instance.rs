@@ -15,7 +15,7 @@ mod user_data;
 mod volumes;
 
 use crate::account::{Action, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::settings::ErrorStyle;
@@ -42,13 +42,7 @@ pub(crate) struct Instances {
 }
 
 /// Answers a call below `/zones/{zone}/`, in the words that are in fashion.
-pub(crate) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    zone: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, zone: &str, rest: &[&str], call: &Call) -> Answer {
     let answer = known_zone(zone).and_then(|zone| route(world, caller, &zone, rest, call));
     match world.settings.instance_errors {
         ErrorStyle::Current => answer,
@@ -66,13 +60,13 @@ pub(crate) fn known_zone(zone: &str) -> Result<Zone, Refusal> {
     }
 }
 
-fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
+fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &Call) -> Answer {
     let method = &call.method;
     match rest {
         ["servers"] => match *method {
             Method::GET => lists::servers(world, caller, zone, call),
             Method::POST => orders::create(world, caller, zone, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["servers", id, below @ ..] => {
             let id = id_in_path("server_id", id)?;
@@ -81,7 +75,7 @@ fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &
         ["ips"] => match *method {
             Method::GET => ips::list(world, caller, zone, call),
             Method::POST => ips::create(world, caller, zone, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["ips", id] => {
             let id = id_in_path("ip", id)?;
@@ -89,9 +83,7 @@ fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &
                 Method::GET => ips::get(world, caller, zone, &id),
                 Method::PATCH => ips::update(world, caller, zone, &id, call),
                 Method::DELETE => ips::delete(world, caller, zone, &id),
-                _ => Err(Refusal::Method {
-                    allowed: "GET, PATCH, DELETE",
-                }),
+                _ => Err(Refusal::Method("GET, PATCH, DELETE")),
             }
         }
         ["volumes"] if *method == Method::GET => volumes::list(world, caller, zone, call),
@@ -101,9 +93,7 @@ fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &
                 Method::GET => volumes::get(world, caller, zone, &id),
                 Method::PATCH => volumes::update(world, caller, zone, &id, call),
                 Method::DELETE => volumes::delete(world, caller, zone, &id),
-                _ => Err(Refusal::Method {
-                    allowed: "GET, PATCH, DELETE",
-                }),
+                _ => Err(Refusal::Method("GET, PATCH, DELETE")),
             }
         }
         ["products", "servers"] if *method == Method::GET => lists::types(world, zone, call),
@@ -118,14 +108,7 @@ fn route(world: &mut World, caller: &Caller, zone: &Zone, rest: &[&str], call: &
 }
 
 /// Answers a call below `/servers/{id}`.
-fn below_server(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+fn below_server(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, rest: &[&str], call: &Call) -> Answer {
     let method = &call.method;
     match rest {
         [] => match *method {
@@ -133,31 +116,27 @@ fn below_server(
             Method::PATCH => update::apply(world, caller, zone, id, call),
             Method::DELETE => orders::delete(world, caller, zone, id, call),
             Method::PUT => Err(Refusal::NotEmulated(format!("{method} {}", call.path))),
-            _ => Err(Refusal::Method {
-                allowed: "GET, PATCH, DELETE",
-            }),
+            _ => Err(Refusal::Method("GET, PATCH, DELETE")),
         },
         ["action"] => match *method {
             Method::GET => lists::actions(world, caller, zone, id),
             Method::POST => life::act(world, caller, zone, id, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["user_data"] => match *method {
             Method::GET => user_data::keys(world, caller, zone, id),
-            _ => Err(Refusal::Method { allowed: "GET" }),
+            _ => Err(Refusal::Method("GET")),
         },
         ["user_data", key] => match *method {
             Method::GET => user_data::get(world, caller, zone, id, key),
             Method::PATCH => user_data::set(world, caller, zone, id, key, call),
             Method::DELETE => user_data::delete(world, caller, zone, id, key),
-            _ => Err(Refusal::Method {
-                allowed: "GET, PATCH, DELETE",
-            }),
+            _ => Err(Refusal::Method("GET, PATCH, DELETE")),
         },
         ["private_nics"] => match *method {
             Method::GET => nics::list(world, caller, zone, id, call),
             Method::POST => nics::create(world, caller, zone, id, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["private_nics", nic] => {
             let nic = id_in_path("private_nic_id", nic)?;
@@ -165,9 +144,7 @@ fn below_server(
                 Method::GET => nics::get(world, caller, zone, id, &nic),
                 Method::PATCH => nics::update(world, caller, zone, id, &nic, call),
                 Method::DELETE => nics::delete(world, caller, zone, id, &nic),
-                _ => Err(Refusal::Method {
-                    allowed: "GET, PATCH, DELETE",
-                }),
+                _ => Err(Refusal::Method("GET, PATCH, DELETE")),
             }
         }
         ["compatible-types" | "attach-volume" | "detach-volume" | "attach-filesystem" | "detach-filesystem"] => {
@@ -179,13 +156,7 @@ fn below_server(
 
 impl World {
     /// An Instance the caller may do this to.
-    pub(crate) fn visible_instance(
-        &self,
-        caller: &Caller,
-        zone: &Zone,
-        id: &Id,
-        action: Action,
-    ) -> Result<&Server, Refusal> {
+    pub(crate) fn visible_instance(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Answer<&Server> {
         let found = self.instance.servers.get(id).filter(|server| server.zone == *zone);
         let found = found.map(|server| (server, &server.project_id));
         self.permitted(caller, action, Resource::InstanceServer, id, found)

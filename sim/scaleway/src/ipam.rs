@@ -4,7 +4,7 @@
 //! compared as they are, and exactly one source must be named.
 
 use crate::account::{Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Region};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -14,7 +14,7 @@ use crate::vpc::known_region;
 use crate::world::{Caller, World};
 use http::Method;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
@@ -170,18 +170,12 @@ impl World {
 }
 
 /// Answers a call below `/regions/{region}/`.
-pub(crate) fn answer(
-    world: &World,
-    caller: &Caller,
-    region: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &World, caller: &Caller, region: &str, rest: &[&str], call: &Call) -> Answer {
     let region = known_region(region)?;
     match rest {
         ["ips"] if call.method == Method::GET => list(world, caller, &region, call),
         ["ips"] if call.method == Method::POST => Err(Refusal::NotEmulated("booking an address".to_owned())),
-        ["ips"] => Err(Refusal::Method { allowed: "GET, POST" }),
+        ["ips"] => Err(Refusal::Method("GET, POST")),
         ["ips", ..] => Err(Refusal::NotEmulated(call.path.clone())),
         _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
     }
@@ -226,7 +220,7 @@ impl Source {
 }
 
 /// GET `/ips`
-fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let source = Source::read(&mut query);

@@ -44,7 +44,7 @@ mod core;
 mod deed;
 mod dice;
 mod fault;
-mod feed;
+mod follow;
 mod handle;
 mod host;
 mod iam;
@@ -79,6 +79,7 @@ pub use boxes::{BoxChange, BoxEvent, BoxFactory, BoxKind, Filesystem, LinuxBox, 
 pub use cidr::Cidr;
 pub use deed::{Deed, DeedError, Minis, NewInstances, NewMetals, Which};
 pub use fault::{Act, Fault};
+pub use follow::{Event, FollowError, Follower, follow};
 pub use handle::Handle;
 pub use host::{AddressPlan, Host, HostChange, HostEvent, HostFactory, HostKey, NoHosts};
 pub use ids::{BadId, Id, Region, Zone};
@@ -88,7 +89,7 @@ pub use journal::Entry;
 pub use linux::{BoxFate, BoxOutcome, Stage};
 pub use metal::catalog::{MetalOffer, MetalOs, Period};
 pub use metal::server::MetalStatus;
-pub use russet_sim_stage::{BadFactor, Factor, FaultId, When};
+pub use russet_sim_kit::{BadFactor, Factor, FaultId, When};
 pub use settings::{
     Delays, DynamicIp, EarlyAttachment, ErrorStyle, Passwords, Permission, PrivateNics, Settings, Vanished, VpcToggle,
 };

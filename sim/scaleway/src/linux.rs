@@ -4,7 +4,7 @@ use crate::deed::Which;
 use crate::ids::Id;
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Public: it needs no token.
 
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::instance::catalog::{Catalog, Image};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -23,9 +23,9 @@ fn wire(catalog: &Catalog, image: &Image) -> Value {
 }
 
 /// Answers a call below `/marketplace/v2/`.
-pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Answer {
     if call.method != Method::GET {
-        return Err(Refusal::Method { allowed: "GET" });
+        return Err(Refusal::Method("GET"));
     }
     let catalog = &world.instance.catalog;
     match rest {
@@ -43,7 +43,7 @@ pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Result<Reply,
 }
 
 /// GET `/local-images`: one of the label, the image and the version must be named.
-fn list(world: &World, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let label = query.text("image_label");
     let zone = query.text("zone");

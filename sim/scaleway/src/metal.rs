@@ -14,7 +14,7 @@ mod update;
 use crate::account::{Action, Resource};
 use crate::attachment::calls::{self, At};
 use crate::attachment::{Attachment, Product, Version};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::Query;
@@ -46,20 +46,14 @@ fn known_zone(world: &World, zone: &str) -> Result<Zone, Refusal> {
 }
 
 /// Answers a call below `/baremetal/v1/zones/{zone}/`.
-pub(crate) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    zone: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, zone: &str, rest: &[&str], call: &Call) -> Answer {
     let zone = known_zone(world, zone)?;
     let method = &call.method;
     match rest {
         ["servers"] => match *method {
             Method::GET => lists::servers(world, caller, &zone, call),
             Method::POST => orders::create(world, caller, &zone, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["servers", id, below @ ..] => {
             let id = id_in_path("server_id", id)?;
@@ -67,7 +61,7 @@ pub(crate) fn answer(
         }
         ["partitioning-schemas", "validate"] => match *method {
             Method::POST => schema::check(world, &zone, call),
-            _ => Err(Refusal::Method { allowed: "POST" }),
+            _ => Err(Refusal::Method("POST")),
         },
         ["batch-create-servers"] | ["settings", ..] => Err(Refusal::NotEmulated(call.path.clone())),
         ["server-private-networks"] if *method == Method::GET => {
@@ -84,20 +78,14 @@ pub(crate) fn answer(
             _ => Err(Refusal::Route(format!("{method} {}", call.path))),
         },
         ["offers" | "os" | "options" | "server-private-networks", ..] | ["partitioning-schemas", "default"] => {
-            Err(Refusal::Method { allowed: "GET" })
+            Err(Refusal::Method("GET"))
         }
         _ => Err(Refusal::Route(format!("{method} {}", call.path))),
     }
 }
 
 /// Answers a call below `/baremetal/v3/zones/{zone}/`: private networks and nothing else.
-pub(crate) fn answer_v3(
-    world: &mut World,
-    caller: &Caller,
-    zone: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer_v3(world: &mut World, caller: &Caller, zone: &str, rest: &[&str], call: &Call) -> Answer {
     let zone = known_zone(world, zone)?;
     match rest {
         ["server-private-networks"] if call.method == Method::GET => {
@@ -122,14 +110,7 @@ fn at<'a>(zone: &'a Zone, server: &'a Id, version: Version) -> At<'a> {
 }
 
 /// Answers a call below `/servers/{id}`.
-fn below_server(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+fn below_server(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, rest: &[&str], call: &Call) -> Answer {
     let method = &call.method;
     match rest {
         [] => match *method {
@@ -140,16 +121,14 @@ fn below_server(
             }
             Method::PATCH => update::apply(world, caller, zone, id, call),
             Method::DELETE => orders::delete(world, caller, zone, id, call),
-            _ => Err(Refusal::Method {
-                allowed: "GET, PATCH, DELETE",
-            }),
+            _ => Err(Refusal::Method("GET, PATCH, DELETE")),
         },
         ["events"] => match *method {
             Method::GET => lists::events(world, caller, zone, id, call),
-            _ => Err(Refusal::Method { allowed: "GET" }),
+            _ => Err(Refusal::Method("GET")),
         },
         ["install" | "reboot" | "start" | "stop" | "migrate-offer-monthly"] if *method != Method::POST => {
-            Err(Refusal::Method { allowed: "POST" })
+            Err(Refusal::Method("POST"))
         }
         ["install"] => install::install(world, caller, zone, id, call),
         [power @ ("reboot" | "start" | "stop")] => life::power(world, caller, zone, id, power, call),
@@ -159,9 +138,7 @@ fn below_server(
             match *method {
                 Method::POST => options::add(world, caller, zone, id, &option, call),
                 Method::DELETE => options::remove(world, caller, zone, id, &option),
-                _ => Err(Refusal::Method {
-                    allowed: "POST, DELETE",
-                }),
+                _ => Err(Refusal::Method("POST, DELETE")),
             }
         }
         ["private-networks", below @ ..] => networks::answer(world, caller, at(zone, id, Version::V1), below, call),
@@ -172,26 +149,14 @@ fn below_server(
 
 impl World {
     /// A server the caller may do this to.
-    pub(crate) fn visible_metal(
-        &self,
-        caller: &Caller,
-        zone: &Zone,
-        id: &Id,
-        action: Action,
-    ) -> Result<&Server, Refusal> {
+    pub(crate) fn visible_metal(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Answer<&Server> {
         let found = self.metal.servers.get(id).filter(|server| server.zone == *zone);
         let found = found.map(|server| (server, &server.project_id));
         self.permitted(caller, action, Resource::Metal, id, found)
     }
 
     /// The same, and it is neither locked nor about to go.
-    pub(crate) fn writable_metal(
-        &self,
-        caller: &Caller,
-        zone: &Zone,
-        id: &Id,
-        action: Action,
-    ) -> Result<&Server, Refusal> {
+    pub(crate) fn writable_metal(&self, caller: &Caller, zone: &Zone, id: &Id, action: Action) -> Answer<&Server> {
         let server = self.visible_metal(caller, zone, id, action)?;
         match server.status {
             Status::Locked => Err(Refusal::Locked {
@@ -203,7 +168,7 @@ impl World {
         }
     }
 
-    fn shown_metal(&self, id: &Id) -> Result<Reply, Refusal> {
+    fn shown_metal(&self, id: &Id) -> Answer {
         let server = self.metal.servers.get(id);
         server
             .map(|server| Reply::ok(self.show_metal(server)))

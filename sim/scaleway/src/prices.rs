@@ -3,7 +3,7 @@
 //! Public: it needs no token.
 
 use crate::bill::MicroEuro;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::Zone;
 use crate::instance::catalog::BLOCK_GB;
 use crate::metal::catalog::Period;
@@ -15,12 +15,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// GET `/products`
-pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &World, rest: &[&str], call: &Call) -> Answer {
     if rest != ["public-catalog", "products"] {
         return Err(Refusal::Route(format!("{} {}", call.method, call.path)));
     }
     if call.method != Method::GET {
-        return Err(Refusal::Method { allowed: "GET" });
+        return Err(Refusal::Method("GET"));
     }
     let mut query = Query::new(&call.query);
     let types = query.many("product_types");

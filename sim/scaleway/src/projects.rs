@@ -1,7 +1,7 @@
 //! Account: `/account/v3/projects`, as far as a client needs it to tell its own project from others.
 
 use crate::account::{Action, Project, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::sorting::{Sorting, Stamps};
@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 /// Answers a call below `/account/v3/`.
-pub(crate) fn answer(world: &World, caller: &Caller, rest: &[&str], call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &World, caller: &Caller, rest: &[&str], call: &Call) -> Answer {
     match rest {
         ["projects"] if call.method == Method::GET => list(world, caller, call),
         ["projects", id] if call.method == Method::GET => {
@@ -30,7 +30,7 @@ pub(crate) fn answer(world: &World, caller: &Caller, rest: &[&str], call: &Call)
 }
 
 /// GET `/projects`: those of an organisation that the key sees.
-fn list(world: &World, caller: &Caller, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, caller: &Caller, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let organization = query.id("organization_id");
     if organization.is_none() {

@@ -63,7 +63,7 @@ pub(crate) enum Refusal {
     /// 404: the path itself is unknown. Not `not_found`, so that no client takes a typo for a deleted server.
     Route(String),
     /// 405.
-    Method { allowed: &'static str },
+    Method(&'static str),
     /// 409: wait until it is over.
     Transient {
         resource: &'static str,
@@ -139,7 +139,7 @@ impl Refusal {
             Self::Authentication { .. } => StatusCode::UNAUTHORIZED,
             Self::Permissions { .. } | Self::Quota { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } | Self::UnknownResource { .. } | Self::Route(_) => StatusCode::NOT_FOUND,
-            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Transient { .. } | Self::Exists { .. } => StatusCode::CONFLICT,
             Self::OutOfStock { .. } | Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
             Self::Locked { .. } => StatusCode::LOCKED,
@@ -156,7 +156,7 @@ impl Refusal {
             Self::Quota { .. } => "quotas_exceeded",
             Self::NotFound { .. } => "not_found",
             Self::Route(_) => "unknown_route",
-            Self::Method { .. } => "method_not_allowed",
+            Self::Method(_) => "method_not_allowed",
             Self::Transient { .. } => "transient_state",
             Self::Exists { .. } => "already_exists",
             Self::OutOfStock { .. } => "out_of_stock",
@@ -198,7 +198,7 @@ impl Refusal {
                 json!({"message": "resource is not found", "resource": resource, "resource_id": id})
             }
             Self::Route(what) => json!({"message": format!("no such route: {what}")}),
-            Self::Method { allowed } => json!({"message": format!("method not allowed; try {allowed}")}),
+            Self::Method(allowed) => json!({"message": format!("method not allowed; try {allowed}")}),
             Self::Transient { resource, id, state } => json!({
                 "message": "resource is in a transient state",
                 "resource": resource,

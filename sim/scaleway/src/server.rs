@@ -1,22 +1,23 @@
 //! What comes over the wire, as calls; and answers, as they go back.
 
-use crate::call::{Call, Reply};
+use crate::call::Call;
 use crate::control;
-use crate::core::{Core, Outcome};
+use crate::core::Core;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use russet_sim_stage::wire::{self, Answer, Cut, Emulator};
-use serde_json::Value;
+use russet_sim_kit::control::PREFIX;
+use russet_sim_kit::wire::{Answer, Cut, Emulator};
 use tokio_util::sync::CancellationToken;
 
+const JSON: &str = "application/json";
 const MAX_BODY: usize = 1 << 20;
 /// A snapshot of a large fleet is larger than any request of the API.
 const MAX_CONTROL_BODY: usize = 256 << 20;
 
 impl Emulator for Core {
     fn limit(&self, path: &str) -> usize {
-        if path.starts_with(control::PREFIX) {
+        if path.starts_with(PREFIX) {
             MAX_CONTROL_BODY
         } else {
             MAX_BODY
@@ -35,26 +36,9 @@ impl Emulator for Core {
             method: head.method,
             body: body.to_vec(),
         };
-        if call.path.starts_with(control::PREFIX) {
-            return Ok(render(control::answer(self, &call, stop).await));
+        if call.path.starts_with(PREFIX) {
+            return Ok(control::answer(self, &call, stop).await.render(JSON));
         }
-        match self.serve(&call) {
-            Outcome::Reply(reply) => Ok(render(reply)),
-            Outcome::Cut => Err(Cut),
-            Outcome::Hang => {
-                stop.cancelled().await;
-                Err(Cut)
-            }
-        }
+        self.serve(&call).carried_out(JSON, stop).await
     }
-}
-
-fn render(reply: Reply) -> Answer {
-    let plain = reply.headers.iter().any(|(name, _)| *name == "content-type");
-    let body = match reply.body {
-        None => Bytes::new(),
-        Some(Value::String(text)) if plain => Bytes::from(text),
-        Some(value) => Bytes::from(value.to_string()),
-    };
-    wire::render(reply.status, "application/json", reply.headers, body)
 }

@@ -9,12 +9,12 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::{Clock, Factor, wall};
+use russet_sim_kit::clock::{Clock, Factor, wall};
+use russet_sim_kit::wire::{self, Taken};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -62,13 +62,8 @@ impl Default for Options {
 #[non_exhaustive]
 pub enum SimError {
     /// The address cannot be had.
-    #[error("could not listen on {address}; is something else there? Port 0 takes a free one")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] Taken),
     /// The state file cannot be used.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
@@ -104,37 +99,16 @@ impl Sim {
         hosts: impl HostFactory,
         boxes: impl BoxFactory,
     ) -> Result<Self, SimError> {
-        let listen_failed = |source| SimError::Listen {
-            address: options.listen,
-            source,
-        };
         let core = Arc::new(make(&options)?);
-        let listener = TcpListener::bind(options.listen).await.map_err(listen_failed)?;
-        let url = format!("http://{}", listener.local_addr().map_err(listen_failed)?);
+        let (listener, url) = wire::bind(options.listen).await?;
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(russet_sim_stage::wire::run(listener, Arc::clone(&core), stop.clone()));
-        tasks.spawn(
-            stop.clone()
-                .run_until_cancelled_owned(tick(Arc::clone(&core)))
-                .then_unit(),
-        );
-        tasks.spawn(
-            stop.clone()
-                .run_until_cancelled_owned(tell(Arc::clone(&core), hosts))
-                .then_unit(),
-        );
-        tasks.spawn(
-            stop.clone()
-                .run_until_cancelled_owned(tell_boxes(Arc::clone(&core), boxes))
-                .then_unit(),
-        );
+        tasks.spawn(wire::run(listener, Arc::clone(&core), stop.clone()));
+        spawn_until(&mut tasks, &stop, tick(Arc::clone(&core)));
+        spawn_until(&mut tasks, &stop, tell(Arc::clone(&core), hosts));
+        spawn_until(&mut tasks, &stop, tell_boxes(Arc::clone(&core), boxes));
         if let Some(path) = options.state.clone() {
-            tasks.spawn(
-                stop.clone()
-                    .run_until_cancelled_owned(keep(Arc::clone(&core), path))
-                    .then_unit(),
-            );
+            spawn_until(&mut tasks, &stop, keep(Arc::clone(&core), path));
         }
         Ok(Self {
             url,
@@ -203,10 +177,10 @@ async fn tick(core: Arc<Core>) {
 
 /// Tells the maker of machines what happened, in order.
 async fn tell(core: Arc<Core>, hosts: impl HostFactory) {
-    let mut last = core.events.subscribe();
+    let mut last = core.last_event(|state| &state.events);
     let mut told = 0;
     loop {
-        for event in core.events_after(told) {
+        for event in core.events(|state| &state.events, told) {
             told = event.number;
             hosts.changed(&event).await;
         }
@@ -218,10 +192,10 @@ async fn tell(core: Arc<Core>, hosts: impl HostFactory) {
 
 /// The same for the maker of Linux machines.
 async fn tell_boxes(core: Arc<Core>, boxes: impl BoxFactory) {
-    let mut last = core.box_events.subscribe();
+    let mut last = core.last_event(|state| &state.box_events);
     let mut told = 0;
     loop {
-        for event in core.box_events_after(told) {
+        for event in core.events(|state| &state.box_events, told) {
             told = event.number;
             boxes.changed(&event).await;
         }
@@ -247,11 +221,9 @@ async fn keep(core: Arc<Core>, path: PathBuf) {
     }
 }
 
-/// Drops what a future answers.
-trait ThenUnit: Future + Sized {
-    async fn then_unit(self) {
-        self.await;
-    }
+fn spawn_until(tasks: &mut JoinSet<()>, stop: &CancellationToken, work: impl Future<Output = ()> + Send + 'static) {
+    let running = stop.clone().run_until_cancelled_owned(work);
+    tasks.spawn(async move {
+        running.await;
+    });
 }
-
-impl<F: Future> ThenUnit for F {}

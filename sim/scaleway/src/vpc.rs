@@ -1,7 +1,7 @@
 //! VPC: `/vpc/v2/regions/{region}/…`. Private networks live in a VPC; each project has a default one per region.
 
 use crate::account::{Action, Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::cidr::Cidr;
 use crate::ids::{Id, Region};
 use crate::labels::Labels;
@@ -98,20 +98,14 @@ pub(crate) struct Networks {
 }
 
 /// Answers a call below `/regions/{region}/`.
-pub(crate) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    region: &str,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(crate) fn answer(world: &mut World, caller: &Caller, region: &str, rest: &[&str], call: &Call) -> Answer {
     let region = known_region(region)?;
     let network_id = |text: &str| id_in_path("private_network_id", text);
     match rest {
         ["private-networks"] => match call.method {
             Method::GET => list(world, caller, &region, call),
             Method::POST => create(world, caller, &region, call),
-            _ => Err(Refusal::Method { allowed: "GET, POST" }),
+            _ => Err(Refusal::Method("GET, POST")),
         },
         ["private-networks", id] => match call.method {
             Method::GET => {
@@ -120,9 +114,7 @@ pub(crate) fn answer(
             }
             Method::PATCH => update(world, caller, &region, &network_id(id)?, call),
             Method::DELETE => delete(world, caller, &region, &network_id(id)?),
-            _ => Err(Refusal::Method {
-                allowed: "GET, PATCH, DELETE",
-            }),
+            _ => Err(Refusal::Method("GET, PATCH, DELETE")),
         },
         ["vpcs"] => match call.method {
             Method::GET => list_vpcs(world, caller, &region, call),
@@ -144,13 +136,7 @@ pub(crate) fn known_region(region: &str) -> Result<Region, Refusal> {
 }
 
 impl World {
-    fn visible_network(
-        &self,
-        caller: &Caller,
-        region: &Region,
-        id: &Id,
-        action: Action,
-    ) -> Result<&PrivateNetwork, Refusal> {
+    fn visible_network(&self, caller: &Caller, region: &Region, id: &Id, action: Action) -> Answer<&PrivateNetwork> {
         let found = self.vpc.networks.get(id).filter(|network| network.region == *region);
         let found = found.map(|network| (network, &network.project_id));
         self.permitted(caller, action, Resource::PrivateNetwork, id, found)
@@ -197,7 +183,7 @@ impl World {
 }
 
 /// GET `/private-networks`: `name` matches anywhere in the name.
-fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<Reply, Refusal> {
+fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let name = query.text("name");
@@ -227,7 +213,7 @@ fn list(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<
 }
 
 /// POST `/private-networks`
-fn create(world: &mut World, caller: &Caller, region: &Region, call: &Call) -> Result<Reply, Refusal> {
+fn create(world: &mut World, caller: &Caller, region: &Region, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name").filter(|name| !name.is_empty());
     let project_id = fields.id("project_id");
@@ -303,7 +289,7 @@ fn create(world: &mut World, caller: &Caller, region: &Region, call: &Call) -> R
 }
 
 /// PATCH `/private-networks/{id}`
-fn update(world: &mut World, caller: &Caller, region: &Region, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+fn update(world: &mut World, caller: &Caller, region: &Region, id: &Id, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let labels = Labels::read(&mut fields);
     let propagate = fields.flag("default_route_propagation_enabled");
@@ -323,7 +309,7 @@ fn update(world: &mut World, caller: &Caller, region: &Region, id: &Id, call: &C
 }
 
 /// DELETE `/private-networks/{id}`
-fn delete(world: &mut World, caller: &Caller, region: &Region, id: &Id) -> Result<Reply, Refusal> {
+fn delete(world: &mut World, caller: &Caller, region: &Region, id: &Id) -> Answer {
     world.visible_network(caller, region, id, Action::Delete)?;
     let minis = world.apple.attachments.iter();
     let minis = minis.filter(|attachment| attachment.private_network_id == *id);
@@ -338,7 +324,7 @@ fn delete(world: &mut World, caller: &Caller, region: &Region, id: &Id) -> Resul
 }
 
 /// GET `/vpcs`
-fn list_vpcs(world: &World, caller: &Caller, region: &Region, call: &Call) -> Result<Reply, Refusal> {
+fn list_vpcs(world: &World, caller: &Caller, region: &Region, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let name = query.text("name");

@@ -7,7 +7,7 @@ use crate::account::{Accounts, Action, ApiKey, Owner, PermissionSet, Project, Re
 use crate::apple::{self, Apple};
 use crate::bill::Ledger;
 use crate::block::{self, Block};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::dice::Dice;
 use crate::host::{AddressPlan, Host, HostChange};
 use crate::iam::{self, Iam};
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Answers a call. What is refused leaves the world as it was.
-    pub(crate) fn answer(&mut self, now: Timestamp, call: &Call) -> Result<Reply, Refusal> {
+    pub(crate) fn answer(&mut self, now: Timestamp, call: &Call) -> Answer {
         let segments = call.segments()?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if let ["product-catalog", "v2alpha1", rest @ ..] = segments.as_slice() {
@@ -166,7 +166,7 @@ impl World {
         resource: Resource,
         id: &Id,
         found: Option<(&'a T, &Id)>,
-    ) -> Result<&'a T, Refusal> {
+    ) -> Answer<&'a T> {
         let (row, project) = found.ok_or_else(|| Refusal::not_found(resource.as_str(), id.as_str()))?;
         self.accounts.authorise(&caller.key, action, resource, Some(project))?;
         Ok(row)

@@ -24,7 +24,6 @@ pub(crate) struct Birth {
     pub(crate) shares: Vec<Share>,
     pub(crate) address: Ipv4Addr,
     pub(crate) boot: String,
-    pub(crate) boot_ms: u64,
     pub(crate) agent: bool,
     pub(crate) agent_ms: u64,
     pub(crate) network: bool,
@@ -57,10 +56,6 @@ async fn live() -> std::io::Result<()> {
     let mut asked = signal(SignalKind::user_defined2())?;
     let here = std::env::current_dir()?;
     guest_root::build(&here.join("guest"), &birth.shares)?;
-    tokio::select! {
-        () = tokio::time::sleep(Duration::from_millis(birth.boot_ms)) => {}
-        () = power_cut(&mut orders, true) => std::process::exit(1),
-    }
     let listener = if birth.agent {
         let _ = std::fs::remove_file("control.sock");
         Some(tokio::net::UnixListener::bind("control.sock")?)

@@ -81,7 +81,6 @@ fn download(home: &Home, config: &Config, image: &Image) -> Result<(), Failure> 
         return Err(full());
     }
     for attempt in 1..=ATTEMPTS {
-        let took = Switches::load(home)?.pull_ms;
         // The last line is written over, whether somebody looks or not, unless `CI` is set.
         let over = |percent: u64| {
             if config.ci || percent == 0 {
@@ -92,7 +91,6 @@ fn download(home: &Home, config: &Config, image: &Image) -> Result<(), Failure> 
         };
         for percent in [0_u64, 20, 40, 60, 80] {
             say(&format!("{}{percent}%", over(percent)));
-            pause(took / 5);
             if percent == 40 {
                 match Switches::take_pull_fault(home)? {
                     None | Some(PullFault::Status(_)) => {}

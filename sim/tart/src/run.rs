@@ -66,9 +66,6 @@ pub(crate) fn run(home: &Home, config: &Config, parsed: &Parsed) -> Result<u8, F
             1,
         ));
     }
-    if let Some(error) = &switches.start_error {
-        return Err(Failure::Own(error.clone(), 1));
-    }
     let Some(auxiliary) = locks::try_exclusive(&dir.0.join("nvram.bin"))? else {
         return Err(Failure::Own(
             "Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\"".to_owned(),
@@ -98,7 +95,6 @@ pub(crate) fn run(home: &Home, config: &Config, parsed: &Parsed) -> Result<u8, F
         shares,
         address,
         boot: origin.image.boot,
-        boot_ms: switches.boot_ms,
         agent: origin.image.agent && !switches.no_agent,
         agent_ms: switches.agent_ms,
         network: !switches.no_network,

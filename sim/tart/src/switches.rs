@@ -26,14 +26,10 @@ pub struct Switches {
     pub aqua: Option<bool>,
     /// The size of the disk in GB; unset means endless. What does not fit is not pulled, and on a full one nothing is cloned.
     pub capacity_gb: Option<u64>,
-    /// How long a download takes.
-    pub pull_ms: u64,
     /// What goes wrong in the next downloads.
     pub pull: Option<PullFault>,
     /// How many of the next downloads the fault hits; unset means all.
     pub pull_times: Option<u32>,
-    /// How long a guest takes until it has an address.
-    pub boot_ms: u64,
     /// The guest never asks for an address.
     pub no_network: bool,
     /// How much later than its address the guest agent of a guest is there.
@@ -44,8 +40,6 @@ pub struct Switches {
     pub lose_lock: bool,
     /// A VM that ends leaves its slot taken until the host reboots (tart #1217).
     pub leak_slot: bool,
-    /// `tart run` fails with this NSError.
-    pub start_error: Option<String>,
     /// Guests ignore a request to shut down.
     pub deaf_guest: bool,
     /// `tart run` ignores SIGINT.
@@ -97,16 +91,13 @@ impl Default for Switches {
             vm_limit: 2,
             aqua: None,
             capacity_gb: None,
-            pull_ms: 0,
             pull: None,
             pull_times: None,
-            boot_ms: 0,
             no_network: false,
             agent_ms: 0,
             no_agent: false,
             lose_lock: false,
             leak_slot: false,
-            start_error: None,
             deaf_guest: false,
             deaf_run: false,
             truncated_leases: false,

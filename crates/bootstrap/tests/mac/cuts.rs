@@ -156,6 +156,11 @@ async fn a_host_that_restarts_under_it_is_finished_later() {
     assert_eq!(after.uploaded, 0);
     assert!(!world.agent_pid().await.is_empty());
     world.holds_no_secret_but_where_it_must().await;
+    // One with a display comes back with its session.
+    mac.set_quirks(|quirks| quirks.headless = false);
+    mac.reboot().await;
+    let again = world.run(&fleet).await.unwrap();
+    assert_eq!(again.changed, [""; 0]);
 }
 
 /// In the middle of a program, between any two commands of it.

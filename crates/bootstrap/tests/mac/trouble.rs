@@ -2,7 +2,7 @@
 
 use crate::harness::{CANARY, STAYS, World};
 use russet_bootstrap::mac::Failed;
-use russet_bootstrap::ssh::Auth;
+use russet_bootstrap::ssh::{self, Auth};
 use russet_sim_mac::macos::Faults;
 use russet_telemetry::Secret;
 
@@ -14,7 +14,7 @@ fn one_sentence(failed: &Failed) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_whose_password_is_not_known_says_so_in_one_sentence_and_is_not_touched() {
-    let world = World::new().await;
+    let world = World::made(|options| options.quirks.sudo_lockout = 4).await;
     let fleet = world.fleet(STAYS);
     let mac = world.mac().await;
     for (password, says) in [
@@ -28,7 +28,7 @@ async fn a_host_whose_password_is_not_known_says_so_in_one_sentence_and_is_not_t
         assert!(matches!(failed, Failed::NoPassword { .. }), "{failed}");
         assert!(one_sentence(&failed).contains(says), "{failed}");
     }
-    // Each wrong password counts, and an account can be locked: a password that is wrong is tried once.
+    // Each wrong password counts, and an account can be locked: a run that has a wrong one costs the three times that sudo asks.
     let mut host = world.host();
     host.password = Some(Secret::new("wrong-password".to_owned()));
     let failed = world.run_as(&fleet, &host).await.unwrap_err();
@@ -139,6 +139,47 @@ async fn a_key_that_the_tailnet_refuses_is_not_in_what_is_told() {
     let failed = world.run_as(&world.full(), &host).await.unwrap_err();
     assert!(failed.to_string().contains("invalid key"), "{failed}");
     world.holds_no_secret_but_where_it_must().await;
+}
+
+/// networksetup complains on standard output, and in some releases ends with 0 all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_network_that_cannot_be_made_is_told_whatever_networksetup_ends_with() {
+    for code in [4, 0] {
+        let world = World::made(|options| options.quirks.networksetup_fails_with = code).await;
+        let (fleet, mut host) = (world.fleet(STAYS), world.host());
+        world.run_as(&fleet, &host).await.unwrap();
+        host.vlan = Some(3548);
+        world.root("networksetup -createVLAN other en0 3548").await;
+        let failed = world.run_as(&fleet, &host).await.unwrap_err();
+        let text = failed.to_string();
+        assert!(
+            text.contains("step private-network") && text.contains("not a recognized network service"),
+            "{text}"
+        );
+        world.root("networksetup -deleteVLAN other en0 3548").await;
+        assert_eq!(world.run_as(&fleet, &host).await.unwrap().changed, ["private-network"]);
+    }
+}
+
+/// fail2ban closes the port to an address that was wrong too often: that is no verdict on the credentials that come next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_blocks_this_address_is_not_taken_for_one_that_refuses_the_password() {
+    // The first login of this world offers a key that is not there yet.
+    let world = World::made(|options| options.quirks.fail2ban_after = 2).await;
+    let right = || Auth::Password(Secret::new(world.mini().password));
+    world.login(right()).await.unwrap();
+    let wrong = world
+        .login(Auth::Password(Secret::new("wrong-password".to_owned())))
+        .await;
+    assert!(matches!(wrong, Err(ssh::Error::AuthRejected { .. })));
+    let blocked = world.login(right()).await.err().unwrap();
+    assert!(!matches!(blocked, ssh::Error::AuthRejected { .. }), "{blocked}");
+    world.mac().await.reboot().await;
+    let deadline = tokio::time::Instant::now() + crate::harness::WITHIN;
+    while let Err(error) = world.login(right()).await {
+        assert!(tokio::time::Instant::now() < deadline, "it stays closed: {error}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 /// Passwords are refused from then on; the key is not.

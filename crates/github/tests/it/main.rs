@@ -9,7 +9,7 @@ mod silence;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use russet_github::clock::Sleep;
@@ -30,7 +30,11 @@ struct WorldClock {
 }
 
 impl Clock for WorldClock {
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wall(&self) -> Timestamp {
         self.world.now() + SignedDuration::from_secs(self.wrong_by.load(Ordering::SeqCst))
     }
 

@@ -6,7 +6,7 @@ use crate::world::{
     TartWorld, World as _, answers, cloned, command, cpus, image, running, until, until_lost, vm, words,
 };
 use futures::future::LocalBoxFuture;
-use russet_sim_tart::PullFault;
+use russet_sim_tart::{ForcedFailure, PullFault};
 use russet_telemetry::Secret;
 use russet_vm::{
     Access, Credentials, Error, ExecRequest, How, Launch, Owner, Power, Pull, Runtime as _, Share, Source,
@@ -39,6 +39,10 @@ cases![
     a_vm_that_tart_calls_stopped_is_known_to_run_and_can_be_stopped,
     a_vm_whose_tart_does_not_listen_is_killed,
     without_a_gui_session_the_vm_says_so,
+    a_start_that_fails_is_told_in_the_words_of_tart_and_tried_again,
+    a_guest_without_network_has_no_address_and_stops_as_any_other,
+    a_program_waits_for_a_guest_whose_agent_comes_late,
+    a_download_that_broke_off_is_an_error_and_the_next_one_goes_through,
     a_vm_whose_process_was_killed_says_so,
     a_vm_that_lost_its_supervisor_goes_on_and_its_end_is_unknown,
     what_happened_before_a_reboot_is_not_made_up,
@@ -98,17 +102,77 @@ async fn a_vm_whose_tart_does_not_listen_is_killed(world: TartWorld) {
 
 async fn without_a_gui_session_the_vm_says_so(world: TartWorld) {
     let (agent, name) = (world.tart(), vm("a"));
-    world.switch(|switches| switches.aqua = Some(false));
     cloned(&world, &name).await;
+    // The login keychain is opened by the same login.
+    for (aqua, keychain_locked) in [(false, false), (true, true)] {
+        world.switch(|switches| {
+            switches.aqua = Some(aqua);
+            switches.keychain_locked = keychain_locked;
+        });
+        agent.start(&name, &Launch::default()).await.unwrap();
+        assert_eq!(
+            agent.ended(&name).await.unwrap().how,
+            How::Failed(StartFailure::NoGuiSession)
+        );
+    }
+    // Once somebody has logged in, the same VM starts.
+    world.switch(|switches| switches.keychain_locked = false);
+    agent.start(&name, &Launch::default()).await.unwrap();
+    answers(&agent, &name).await;
+}
+
+async fn a_start_that_fails_is_told_in_the_words_of_tart_and_tried_again(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    cloned(&world, &name).await;
+    let said = "Error Domain=VZErrorDomain Code=1 \"Internal Virtualization error.\"";
+    let forced = ForcedFailure {
+        text: said.to_owned(),
+        code: 1,
+        times: Some(1),
+    };
+    world.switch(|switches| drop(switches.fail.insert("run".to_owned(), forced)));
     agent.start(&name, &Launch::default()).await.unwrap();
     assert_eq!(
         agent.ended(&name).await.unwrap().how,
-        How::Failed(StartFailure::NoGuiSession)
+        How::Failed(StartFailure::Other(said.to_owned()))
     );
-    // Once somebody has logged in, the same VM starts.
-    world.switch(|switches| switches.aqua = Some(true));
     agent.start(&name, &Launch::default()).await.unwrap();
     answers(&agent, &name).await;
+}
+
+async fn a_guest_without_network_has_no_address_and_stops_as_any_other(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world.switch(|switches| switches.no_network = true);
+    cloned(&world, &name).await;
+    agent.start(&name, &Launch::default()).await.unwrap();
+    answers(&agent, &name).await;
+    assert_eq!(agent.address(&name).await.unwrap(), None);
+    agent.stop(&name, Duration::from_mins(1)).await.unwrap();
+    assert_eq!(agent.ended(&name).await.unwrap().how, How::ShutDown);
+}
+
+/// It begins with the login of the guest, after the guest has asked for its address.
+async fn a_program_waits_for_a_guest_whose_agent_comes_late(world: TartWorld) {
+    let (agent, name) = (world.tart(), vm("a"));
+    world.switch(|switches| switches.agent_ms = 1_500);
+    cloned(&world, &name).await;
+    agent.start(&name, &Launch::default()).await.unwrap();
+    until("an address", async || agent.address(&name).await.unwrap()).await;
+    let exec = agent.exec(&name, words(&["sh", "-c", "exit 3"])).await.unwrap();
+    assert_eq!(collect(exec, b"", 100).await.unwrap().code, 3);
+}
+
+/// `tart` tries five times by itself.
+async fn a_download_that_broke_off_is_an_error_and_the_next_one_goes_through(world: TartWorld) {
+    let agent = world.tart();
+    world.publish(&image(), "one");
+    world.switch(|switches| {
+        switches.pull = Some(PullFault::Network);
+        switches.pull_times = Some(5);
+    });
+    let error = agent.pull(&image(), Pull::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Registry { .. }), "{error:?}");
+    agent.pull(&image(), Pull::default()).await.unwrap();
 }
 
 async fn a_vm_whose_process_was_killed_says_so(world: TartWorld) {
@@ -369,8 +433,8 @@ async fn a_clone_without_room_has_a_name_and_fits_when_there_is_some(world: Tart
     let source = Source::Image(image().at(world.publish(&image(), "one")));
     agent.pull(&image(), Pull::default()).await.unwrap();
     // The image alone takes a little more than 25 GB.
-    let capacity = |gb| world.control.switch(|switches| switches.capacity_gb = Some(gb));
-    capacity(25).unwrap();
+    let capacity = |gb| world.switch(|switches| switches.capacity_gb = Some(gb));
+    capacity(25);
     let error = agent.clone_vm(&source, &name).await.unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
     assert_eq!(agent.power(&name).await.unwrap(), None, "nothing is left of it");

@@ -3,8 +3,6 @@
 //! Orders for a boot are a file; afterwards the manager inside prints one JSON line per [`Told`] and ends when its standard
 //! input does. Stubbed commands ask the manager over a socket inside.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 /// The machine's own folder inside, out of the way of everything a server has.
@@ -36,11 +34,8 @@ pub(crate) struct Boot {
     pub(crate) user_data: bool,
     /// What the packages of the emulated mirrors are.
     pub(crate) kubernetes: String,
-    pub(crate) faults: Faults,
     /// Extra services the machine comes with.
     pub(crate) services: Vec<String>,
-    /// Where sshd listens.
-    pub(crate) ssh_port: u16,
     /// Where the API server is by now, if somebody said so.
     pub(crate) api_server: Option<String>,
 }
@@ -62,26 +57,6 @@ pub(crate) struct Private {
     pub(crate) address: String,
     /// Of an Elastic Metal server.
     pub(crate) vlan: Option<u32>,
-}
-
-/// What goes wrong on purpose.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Faults {
-    /// The boot never gets anywhere.
-    pub(crate) hang: bool,
-    /// How SSH misbehaves.
-    pub(crate) ssh: Option<SshFault>,
-    /// Command to which of its calls fails, counted from 1.
-    pub(crate) commands: BTreeMap<String, u32>,
-}
-
-/// How SSH misbehaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SshFault {
-    /// Nothing listens.
-    Refused,
-    /// Connections are taken and nothing is ever said.
-    Stalled,
 }
 
 /// Where a machine is.

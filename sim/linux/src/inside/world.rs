@@ -1,15 +1,14 @@
 //! The manager of the machine: it boots it, and answers the stubbed commands.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 
-use super::protocol::{Boot, CloudInit, ORDERS, Power, SOCKET, SshFault, Told};
+use super::protocol::{Boot, CloudInit, ORDERS, Power, SOCKET, Told};
 use super::reply::Reply;
 use super::service::Services;
 use super::{cloud_init, data, kernel, moved, network, packages, systemctl};
@@ -20,31 +19,26 @@ pub(crate) struct World {
     pub(super) boot: Boot,
     pub(super) kubernetes: String,
     pub(super) services: Arc<Services>,
-    /// How often each command was called.
-    calls: Mutex<BTreeMap<String, u32>>,
 }
 
 /// Boots the machine and manages it until standard input ends.
 pub(crate) async fn manage() -> anyhow::Result<()> {
     let orders = std::fs::read(ORDERS)?;
     let boot: Boot = serde_json::from_slice(&orders)?;
-    if !boot.faults.hang {
-        let world = Arc::new(World {
-            kubernetes: boot.kubernetes.clone(),
-            boot,
-            services: Arc::default(),
-            calls: Mutex::default(),
-        });
-        let listener = UnixListener::bind(SOCKET)?;
-        // Everybody may ask; who asks decides what is answered.
-        std::fs::set_permissions(SOCKET, std::fs::Permissions::from_mode(0o666))?;
-        tokio::spawn(answer(Arc::clone(&world), listener));
-        tokio::spawn(async move {
-            if let Err(why) = world.come_up().await {
-                let _ = writeln!(std::io::stderr(), "the boot failed: {why}");
-            }
-        });
-    }
+    let world = Arc::new(World {
+        kubernetes: boot.kubernetes.clone(),
+        boot,
+        services: Arc::default(),
+    });
+    let listener = UnixListener::bind(SOCKET)?;
+    // Everybody may ask; who asks decides what is answered.
+    std::fs::set_permissions(SOCKET, std::fs::Permissions::from_mode(0o666))?;
+    tokio::spawn(answer(Arc::clone(&world), listener));
+    tokio::spawn(async move {
+        if let Err(why) = world.come_up().await {
+            let _ = writeln!(std::io::stderr(), "the boot failed: {why}");
+        }
+    });
     // Nothing is said there; its end is ours.
     tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
     Ok(())
@@ -55,7 +49,7 @@ impl World {
         first_boot(self.boot.generation).map_err(|error| error.to_string())?;
         data::make(&self.boot.disks).await?;
         data::mount_all().await;
-        self.ssh().await?;
+        self.services.start("ssh.service").await?;
         if let Some(server) = &self.boot.api_server {
             moved::follow(server)?;
         }
@@ -73,32 +67,10 @@ impl World {
         Ok(())
     }
 
-    async fn ssh(&self) -> Result<(), String> {
-        match self.boot.faults.ssh {
-            None => self.services.start("ssh.service").await,
-            Some(SshFault::Refused) => Ok(()),
-            Some(SshFault::Stalled) => {
-                let listener = TcpListener::bind(("0.0.0.0", self.boot.ssh_port))
-                    .await
-                    .map_err(|error| error.to_string())?;
-                tokio::spawn(async move {
-                    let mut taken = Vec::new();
-                    while let Ok((stream, _)) = listener.accept().await {
-                        taken.push(stream);
-                    }
-                });
-                Ok(())
-            }
-        }
-    }
-
     async fn command(&self, words: &[String]) -> Reply {
         let Some((program, args)) = words.split_first() else {
             return Reply::failure(127, "nothing was called".to_owned());
         };
-        if self.must_fail(program) {
-            return Reply::failure(1, format!("{program}: fails because the emulated server was told so"));
-        }
         match program.as_str() {
             "systemctl" => systemctl::systemctl(self, args).await,
             "journalctl" => systemctl::journalctl(args),
@@ -121,13 +93,6 @@ impl World {
             },
             other => Reply::failure(127, format!("{other}: the emulated server has no such stub")),
         }
-    }
-
-    fn must_fail(&self, program: &str) -> bool {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = calls.entry(program.to_owned()).or_default();
-        *count += 1;
-        self.boot.faults.commands.get(program) == Some(count)
     }
 }
 

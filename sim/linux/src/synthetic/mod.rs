@@ -54,7 +54,7 @@ pub(crate) async fn run(row: Row, habits: Arc<Habits>, memory: Arc<Mutex<Memory>
     state.send_modify(|state| state.phase = Phase::Booted);
     let told = memory.orders.is_some();
     if !told {
-        match Orders::read(row.user_data.as_ref()) {
+        match Orders::read(row.user_data.as_deref()) {
             Ok(orders) => memory.orders = Some(orders),
             Err(why) => {
                 let outcome = match row.user_data {
@@ -112,7 +112,7 @@ async fn live(
 /// Who a server with this user data is to the cluster, once its certificate was granted: for those who want to see what its
 /// kubelet may do. Waits as long as nobody decides.
 pub async fn node_client(user_data: &Secret<String>) -> Result<Client, Failure> {
-    let orders = Orders::read(Some(user_data))?;
+    let orders = Orders::read(Some(user_data.expose()))?;
     identify(&orders, &mut None, None).await
 }
 

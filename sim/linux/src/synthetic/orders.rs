@@ -32,9 +32,9 @@ pub(crate) enum NoOrders {
 }
 
 impl Orders {
-    pub(crate) fn read(user_data: Option<&Secret<String>>) -> Result<Self, NoOrders> {
+    pub(crate) fn read(user_data: Option<&str>) -> Result<Self, NoOrders> {
         let text = user_data.ok_or(NoOrders::Nothing)?;
-        let config = parse_user_data(text.expose()).map_err(|_| NoOrders::UserData)?;
+        let config = parse_user_data(text).map_err(|_| NoOrders::UserData)?;
         let files = config.write_files.iter().filter_map(|file| file.bytes().ok());
         let programs: Vec<String> = files.filter_map(|bytes| String::from_utf8(bytes).ok()).collect();
         let value = |name: &'static str| {
@@ -95,9 +95,9 @@ fn variable(program: &str, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn user_data(program: &str) -> Secret<String> {
+    fn user_data(program: &str) -> String {
         let body = serde_json::json!({"write_files": [{"path": "/opt/x.sh", "content": program}], "runcmd": [["bash", "/opt/x.sh"]]});
-        Secret::new(format!("#cloud-config\n{body}"))
+        format!("#cloud-config\n{body}")
     }
 
     #[test]
@@ -121,10 +121,7 @@ mod tests {
     #[test]
     fn user_data_without_a_join_program_is_told_apart() {
         assert_eq!(Orders::read(None).unwrap_err(), NoOrders::Nothing);
-        assert_eq!(
-            Orders::read(Some(&Secret::new("x".to_owned()))).unwrap_err(),
-            NoOrders::UserData
-        );
+        assert_eq!(Orders::read(Some("x")).unwrap_err(), NoOrders::UserData);
         let other = Orders::read(Some(&user_data("echo s3cret")));
         assert_eq!(other.unwrap_err(), NoOrders::Missing("KUBELET_UNIT"));
     }

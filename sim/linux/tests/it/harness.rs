@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use russet_cluster::node::Network;
 use russet_parts::{Manifest, Silent, Store, Tools};
-use russet_sim_linux::{Fleet, Kind, Options, Phase, Power, Row, State, tools};
-use russet_telemetry::Secret;
+use russet_sim_linux::{Fleet, Options, Phase, Row, State, tools};
+use russet_sim_scaleway::{HostKey, Id};
 use ssh_key::private::{Ed25519Keypair, PrivateKey};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -61,23 +61,10 @@ impl Site {
     /// An Instance that is on, at the given place of the network.
     pub(crate) fn row(&self, name: &str, place: u32) -> Row {
         Row {
-            server_id: format!("00000000-0000-4000-8000-{place:012}"),
-            kind: Kind::Instance,
-            name: name.to_owned(),
-            zone: "fr-par-1".to_owned(),
-            generation: 1,
-            boots: 1,
-            power: Power::On,
             public_ip: Some(IpAddr::V4(self.network.nodes().address(place))),
-            private: None,
-            user_data: None,
             authorized_keys: vec![Self::public_key()],
-            hostname: name.to_owned(),
-            os: "ubuntu_noble".to_owned(),
-            filesystems: Vec::new(),
-            ssh_user: "root".to_owned(),
-            ssh_port: 22,
-            host_key: Secret::new(BASE64.encode([u8::try_from(place).unwrap(); 32])),
+            host_key: HostKey::new([u8::try_from(place).unwrap(); 32]),
+            ..Row::instance(Id::named(&place.to_string()), name)
         }
     }
 
@@ -101,7 +88,7 @@ impl Site {
             russet_cluster::files::write(&key, text.as_bytes(), russet_cluster::files::Access::Private).unwrap();
         }
         let address = row.public_ip.unwrap();
-        let seed: [u8; 32] = BASE64.decode(row.host_key.expose()).unwrap().try_into().unwrap();
+        let seed: [u8; 32] = BASE64.decode(row.host_key.seed_base64()).unwrap().try_into().unwrap();
         let host = PrivateKey::from(Ed25519Keypair::from_seed(&seed))
             .public_key()
             .to_openssh()

@@ -15,6 +15,7 @@ use russet_cluster::pki::Profile;
 use russet_cluster::{ControlPlane, Supervisor, kubeconfig};
 use russet_parts::Tools;
 use russet_sim_linux::{CloudInit, Filesystem, Kind, PrivateLeg, Row};
+use russet_sim_scaleway::Id;
 use russet_skip::{can_run, test_name};
 use russet_telemetry::Secret;
 use tokio::io::AsyncWriteExt as _;
@@ -203,7 +204,7 @@ async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
     let site = &cluster.site;
     let mut row = site.row("cache-1", 201);
     row.private = Some(PrivateLeg {
-        private_network_id: "pn-1".to_owned(),
+        private_network_id: Id::named("pn-1"),
         address: format!("172.29.{}.5/24", site.network.nodes().base().octets()[2]),
         mac: "02:00:00:00:29:05".to_owned(),
         vlan: None,
@@ -214,7 +215,7 @@ async fn the_join_program_makes_a_server_a_node_that_survives_a_reboot() {
     };
     let orders = cluster.join(&row, nic, Form::CloudInit).await;
     let rendered = linux::render(&orders).unwrap();
-    row.user_data = Some(linux::cloud_init(&rendered));
+    row.user_data = Some(linux::cloud_init(&rendered).expose().clone());
     let began = Timestamp::now();
     site.fleet.apply(row.clone()).await;
     let state = site
@@ -295,7 +296,7 @@ async fn an_elastic_metal_server_joins_over_ssh_through_its_vlan_and_keeps_its_d
     row.ssh_user = "ubuntu".to_owned();
     let address = format!("172.29.{}.6/24", site.network.nodes().base().octets()[2]);
     row.private = Some(PrivateLeg {
-        private_network_id: "pn-1".to_owned(),
+        private_network_id: Id::named("pn-1"),
         address: address.clone(),
         mac: "02:00:00:00:29:06".to_owned(),
         vlan: Some(1234),

@@ -12,7 +12,8 @@ use russet_cluster::control_plane::{self, Durability};
 use russet_cluster::node::join;
 use russet_cluster::{ControlPlane, Supervisor, kubeconfig};
 use russet_parts::{Manifest, Silent, Store};
-use russet_sim_linux::{CloudInit, Fleet, Kind, Power, Row};
+use russet_sim_linux::{CloudInit, Fleet, Row};
+use russet_sim_scaleway::Id;
 use russet_telemetry::Secret;
 
 use crate::harness::PATIENCE;
@@ -56,23 +57,9 @@ async fn without_root_user_data_makes_a_node_that_says_it_is_synthetic() {
         form: Form::CloudInit,
     };
     let mut row = Row {
-        server_id: "11111111-0000-4000-8000-000000000001".to_owned(),
-        kind: Kind::Instance,
-        name: "cache-1".to_owned(),
-        zone: "fr-par-1".to_owned(),
-        generation: 1,
-        boots: 1,
-        power: Power::On,
         public_ip: Some("127.78.0.1".parse().unwrap()),
-        private: None,
-        user_data: Some(linux::cloud_init(&linux::render(&orders).unwrap())),
-        authorized_keys: Vec::new(),
-        hostname: "cache-1".to_owned(),
-        os: "ubuntu_noble".to_owned(),
-        filesystems: Vec::new(),
-        ssh_user: "root".to_owned(),
-        ssh_port: 22,
-        host_key: Secret::new(String::new()),
+        user_data: Some(linux::cloud_init(&linux::render(&orders).unwrap()).expose().clone()),
+        ..Row::instance(Id::named("cache-1"), "cache-1")
     };
     let fleet = Fleet::synthetic_in(dir.path()).unwrap();
     fleet.apply(row.clone()).await;

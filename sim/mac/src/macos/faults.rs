@@ -26,12 +26,6 @@ pub struct Faults {
     pub tailscale_down: bool,
     /// The power is cut at the nth command from now.
     pub reboot_at_command: Option<u32>,
-    /// How far the clock of the Mac is off.
-    pub clock_skew_seconds: i64,
-    /// Every command starts this much later.
-    pub slow_milliseconds: u64,
-    /// VLANs come without an address.
-    pub vlan_without_address: bool,
 }
 
 /// How SSH is broken.
@@ -63,8 +57,6 @@ pub struct Quirks {
     pub disabled_is_119: bool,
     /// `bootout` of a running job says 36 and is right all the same. [facts 1.2]
     pub bootout_says_36: bool,
-    /// `print` of an unknown label begins with `Bad request.` [facts 1.3]
-    pub says_bad_request: bool,
     /// `launchctl load` fails with a status, as on Tahoe; on Monterey it did not. [facts 1.2]
     pub legacy_load_fails: bool,
     /// No display: loginwindow does not log in by itself at boot. [facts 3]
@@ -75,8 +67,6 @@ pub struct Quirks {
     pub btm_cap: u32,
     /// Xcode is there and its licence accepted.
     pub xcode: Xcode,
-    /// Homebrew ignores taps nobody trusted, as it does since 6.0. [facts 5]
-    pub brew_wants_trust: bool,
     /// Wrong passwords after which an account is locked. [facts 5; the number is a guess]
     pub sudo_lockout: u32,
     /// Failed logins after which an address is blocked until the next reboot; 0 is never. [facts 9; the number is not known]
@@ -104,13 +94,11 @@ impl Default for Quirks {
             pins_cdhash: false,
             disabled_is_119: true,
             bootout_says_36: false,
-            says_bad_request: true,
             legacy_load_fails: true,
             headless: true,
             networksetup_fails_with: 4,
             btm_cap: 10,
             xcode: Xcode::Ready,
-            brew_wants_trust: true,
             sudo_lockout: 10,
             fail2ban_after: 0,
         }

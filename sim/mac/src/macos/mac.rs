@@ -318,12 +318,11 @@ impl Inner {
         if uid == UID { &self.host.username } else { "root" }
     }
 
-    /// Counts a command: it may be slow, and it may be the last before the power is cut.
+    /// Counts a command: it may be the last before the power is cut.
     pub(super) async fn count_command(self: &Arc<Self>) {
-        let (slow, last) = {
+        let last = {
             let mut state = self.state();
-            let slow = state.faults.slow_milliseconds;
-            let last = match &mut state.faults.reboot_at_command {
+            match &mut state.faults.reboot_at_command {
                 Some(0 | 1) => {
                     state.faults.reboot_at_command = None;
                     true
@@ -333,12 +332,8 @@ impl Inner {
                     false
                 }
                 None => false,
-            };
-            (slow, last)
+            }
         };
-        if slow > 0 {
-            tokio::time::sleep(Duration::from_millis(slow)).await;
-        }
         if last {
             self.reboot();
             // The power goes off under whoever called.

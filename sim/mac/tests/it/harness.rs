@@ -1,11 +1,12 @@
 //! An emulated Scaleway with minis that answer.
 
 use russet_sim_mac::{Fleet, Options, Phase, State};
-use russet_sim_scaleway::{DEFAULT_SECRET_KEY, Factor, Host, Minis, Sim};
+use russet_sim_scaleway::{Factor, Host, Minis, Sim};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+use crate::shared;
+pub(crate) use crate::shared::{client, until};
 
 pub(crate) struct World {
     pub(crate) sim: Sim,
@@ -35,10 +36,7 @@ impl World {
     }
 
     pub(crate) fn host(&self, number: u32) -> Host {
-        let handle = self.sim.handle();
-        // A single mini has no number.
-        let host = handle.host(format!("tuist-pool-{number}").as_str());
-        host.or_else(|| handle.host("tuist-pool")).unwrap()
+        shared::host(&self.sim, number)
     }
 
     pub(crate) fn url(&self, host: &Host, path: &str) -> String {
@@ -62,20 +60,7 @@ impl World {
 
     /// What the provider does at Scaleway.
     pub(crate) async fn act(&self, host: &Host, action: &str) {
-        let url = format!(
-            "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/{action}",
-            self.sim.url(),
-            host.zone,
-            host.server_id
-        );
-        let answer = client()
-            .post(url)
-            .header("x-auth-token", DEFAULT_SECRET_KEY)
-            .json(&json!({}))
-            .send()
-            .await
-            .unwrap();
-        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        shared::act(&self.sim, host, action).await;
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -90,10 +75,6 @@ pub(crate) async fn state(url: &str, host: &Host) -> Option<State> {
         return None;
     }
     answer.json().await.ok()
-}
-
-pub(crate) fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 /// Orders for a machine, for a cluster that is not there: the port 9 of a loopback address discards.
@@ -116,24 +97,4 @@ pub(crate) fn orders(host: &Host) -> Value {
 
 pub(crate) fn idle(state: &State) -> bool {
     state.phase == Phase::Idle && state.hash.is_empty()
-}
-
-/// Looks until it is so.
-#[track_caller]
-pub(crate) fn until<F, Fut>(what: &'static str, look: F) -> impl Future<Output = ()>
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = bool>,
-{
-    let place = std::panic::Location::caller();
-    async move {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !look().await {
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "waited in vain until {what} ({place})"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
 }

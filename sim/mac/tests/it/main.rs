@@ -10,4 +10,6 @@ mod cluster;
 mod follow;
 mod harness;
 mod power;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod wire;

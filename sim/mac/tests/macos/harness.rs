@@ -1,11 +1,10 @@
 //! An emulated Scaleway with emulated Macs, and a client that logs in to them.
 
 use russet_sim_mac::macos::{Mac, Macs, Options};
-use russet_sim_scaleway::{AddressPlan, DEFAULT_SECRET_KEY, Factor, Host, Minis, Sim};
+use russet_sim_scaleway::{AddressPlan, Factor, Host, Minis, Sim};
 use russh::ChannelMsg;
 use russh::client::{self, AuthResult};
 use russh::keys::{PublicKey, PublicKeyOrCertificate};
-use serde_json::json;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +12,9 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 
-/// The machine may have a hundred other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+use crate::shared;
+pub(crate) use crate::shared::{PATIENCE, until};
+
 /// A second of launchd.
 pub(crate) const SECOND: Duration = Duration::from_millis(40);
 
@@ -71,10 +71,7 @@ impl World {
     }
 
     pub(crate) fn host(&self, number: u32) -> Host {
-        let handle = self.sim.handle();
-        // A single mini has no number.
-        let host = handle.host(format!("tuist-pool-{number}").as_str());
-        host.or_else(|| handle.host("tuist-pool")).unwrap()
+        shared::host(&self.sim, number)
     }
 
     pub(crate) async fn mac(&self) -> Mac {
@@ -88,23 +85,7 @@ impl World {
 
     /// What the provider does at Scaleway.
     pub(crate) async fn act(&self, host: &Host, action: &str) {
-        let url = format!(
-            "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/{action}",
-            self.sim.url(),
-            host.zone,
-            host.server_id
-        );
-        let answer = reqwest::Client::builder()
-            .no_proxy()
-            .build()
-            .unwrap()
-            .post(url)
-            .header("x-auth-token", DEFAULT_SECRET_KEY)
-            .json(&json!({}))
-            .send()
-            .await
-            .unwrap();
-        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        shared::act(&self.sim, host, action).await;
     }
 }
 
@@ -230,25 +211,5 @@ impl Client {
         let script = "sudo -S sh -c 'echo \"m1 ALL=(ALL) NOPASSWD: ALL\" > /etc/sudoers.d/m1-nopasswd && \
                       chmod 0440 /etc/sudoers.d/m1-nopasswd'";
         self.feed(script, format!("{}\n", host.password).as_bytes()).await.ok();
-    }
-}
-
-/// Looks until it is so.
-#[track_caller]
-pub(crate) fn until<F, Fut>(what: &'static str, look: F) -> impl Future<Output = ()>
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = bool>,
-{
-    let place = std::panic::Location::caller();
-    async move {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !look().await {
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "waited in vain until {what} ({place})"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 }

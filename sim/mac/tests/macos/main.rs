@@ -13,5 +13,7 @@ mod harness;
 mod launchd;
 mod rootless;
 mod session;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod sudo;
 mod tools;

@@ -2,13 +2,13 @@
 
 use super::server::Status;
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::Fields;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::json;
 
 /// A diagnostic that was started.
@@ -19,7 +19,7 @@ pub(crate) struct Diagnostic {
 }
 
 /// POST `/connectivity-diagnostics`
-pub(super) fn start(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn start(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let server_id = fields.id("server_id");
     fields.finish()?;
@@ -35,7 +35,7 @@ pub(super) fn start(world: &mut World, caller: &Caller, zone: &Zone, call: &Call
 }
 
 /// GET `/connectivity-diagnostics/{id}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let not_found = || Refusal::not_found("connectivity_diagnostic", id.as_str());
     let diagnostic = world.apple.diagnostics.get(id).ok_or_else(not_found)?;
     let server = world.visible_server(caller, zone, &diagnostic.server_id, Action::Read)?;

@@ -21,7 +21,7 @@ use crate::ids::Id;
 use crate::settings::VpcToggle;
 use crate::world::World;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 
 /// What shall become of changes that begin from now on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -2,7 +2,7 @@
 
 use super::catalog::{Offer, Os};
 use crate::account::{Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page;
 use crate::refusal::Refusal;
@@ -12,7 +12,7 @@ use crate::world::{Caller, World};
 use serde_json::{Value, json};
 
 /// GET `/servers`
-pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let sorting = Sorting::by_age(&mut query);
@@ -28,7 +28,7 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
 }
 
 /// GET `/os`: `name` is a prefix, retired images are missing.
-pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let server_type = query.text("server_type");
     let name = query.text("name");
@@ -51,7 +51,7 @@ pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
 }
 
 /// GET `/os/{id}`: a retired image can still be looked at.
-pub(super) fn system(world: &World, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn system(world: &World, zone: &Zone, id: &Id) -> Answer {
     let os = world.apple.catalog.systems.get(id);
     os.map(|os| Reply::ok(os.wire(zone)))
         .ok_or_else(|| Refusal::not_found("os", id.as_str()))
@@ -62,7 +62,7 @@ fn show(world: &World, zone: &Zone, offer: &Offer) -> Value {
 }
 
 /// GET `/server-types`: the one list without pages.
-pub(super) fn types(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn types(world: &World, zone: &Zone, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let offers = world
         .apple
@@ -76,7 +76,7 @@ pub(super) fn types(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Re
 }
 
 /// GET `/server-type/{name}`
-pub(super) fn server_type(world: &World, zone: &Zone, name: &str) -> Result<Reply, Refusal> {
+pub(super) fn server_type(world: &World, zone: &Zone, name: &str) -> Answer {
     let offer = world.apple.catalog.offer(zone, name);
     offer
         .map(|offer| Reply::ok(show(world, zone, offer)))

@@ -3,7 +3,7 @@
 use crate::account::Action;
 use crate::attachment::calls::{self, At};
 use crate::attachment::{Product, Version};
-use crate::call::Reply;
+use crate::call::{Answer, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::Refusal;
 use crate::settings::Permission;
@@ -69,7 +69,7 @@ pub(super) fn at<'a>(zone: &'a Zone, server: &'a Id) -> At<'a> {
 }
 
 /// GET `/servers/{id}/private-networks/{pn}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, server: &Id, network: &Id) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, server: &Id, network: &Id) -> Answer {
     world.visible_server(caller, zone, server, Action::Read)?;
     let attachment = calls::found(world, at(zone, server), network)?;
     Ok(Reply::ok(attachment.wire(Version::V3)))

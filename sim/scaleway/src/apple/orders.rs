@@ -4,14 +4,14 @@ use super::catalog::{Offer, Os};
 use super::server::{Commitment, Ending, Server, Status, VpcStatus};
 use crate::account::{Action, Resource};
 use crate::bill::{Line, MONTH, Plan, Stretch};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::host::HostChange;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Order {
 }
 
 /// POST `/servers`
-pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name");
     let order = Order::read(&mut fields, zone);
@@ -65,7 +65,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
 }
 
 /// POST `/batch-create-servers`: all or nothing.
-pub(super) fn create_batch(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn create_batch(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let order = Order::read(&mut fields, zone);
     let requests = fields
@@ -259,7 +259,7 @@ pub(super) fn at_rest(server: &Server) -> Result<(), Refusal> {
 }
 
 /// POST `/servers/{id}/reboot`
-pub(super) fn reboot(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn reboot(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     Fields::new(call.json()?)?.finish()?;
     at_rest(world.writable_server(caller, zone, id, Action::Update)?)?;
@@ -270,13 +270,7 @@ pub(super) fn reboot(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, c
 }
 
 /// POST `/servers/{id}/reinstall`: without `os_id`, the default of that type on that day.
-pub(super) fn reinstall(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn reinstall(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let wanted = fields.id("os_id");
@@ -316,7 +310,7 @@ pub(super) fn reinstall(
 }
 
 /// DELETE `/servers/{id}`
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let server = world.writable_server(caller, zone, id, Action::Delete)?;
     at_rest(server)?;
@@ -330,7 +324,7 @@ pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, c
     Ok(Reply::no_content())
 }
 
-pub(super) fn shown(world: &World, caller: &Caller, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn shown(world: &World, caller: &Caller, id: &Id) -> Answer {
     let server = world.apple.servers.get(id);
     server
         .map(|server| Reply::ok(world.show(server, caller.now)))

@@ -4,7 +4,7 @@ use super::orders::{at_rest, shown};
 use super::server::{Commitment, VpcStatus};
 use crate::account::Action;
 use crate::bill::{MONTH, Plan};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
@@ -51,7 +51,7 @@ impl Changes {
 }
 
 /// PATCH `/servers/{id}`. Names are not unique and the last writer wins: there is no precondition to send along.
-pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let changes = Changes::read(call.json()?)?;
     let server = world.writable_server(caller, zone, id, Action::Update)?;

@@ -2,7 +2,7 @@
 
 use super::{Attachment, AttachmentStatus, Product, Version};
 use crate::account::{Action, Owner};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -31,7 +31,7 @@ impl At<'_> {
 }
 
 /// POST `/servers/{id}/private-networks`
-pub(crate) fn add(world: &mut World, caller: &Caller, at: At<'_>, call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn add(world: &mut World, caller: &Caller, at: At<'_>, call: &Call) -> Answer {
     at.writable(world, caller)?;
     let mut fields = Fields::new(call.json()?)?;
     let network = fields.id("private_network_id");
@@ -70,7 +70,7 @@ fn wanted(fields: &mut Fields, version: Version) -> Vec<Id> {
 }
 
 /// PUT `/servers/{id}/private-networks`: all or nothing, so it is tried on a copy first.
-pub(crate) fn set(world: &mut World, caller: &Caller, at: At<'_>, call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn set(world: &mut World, caller: &Caller, at: At<'_>, call: &Call) -> Answer {
     at.writable(world, caller)?;
     let mut fields = Fields::new(call.json()?)?;
     let networks = wanted(&mut fields, at.version);
@@ -96,7 +96,7 @@ pub(crate) fn set(world: &mut World, caller: &Caller, at: At<'_>, call: &Call) -
 }
 
 /// DELETE `/servers/{id}/private-networks/{pn}`
-pub(crate) fn remove(world: &mut World, caller: &Caller, at: At<'_>, network: &Id) -> Result<Reply, Refusal> {
+pub(crate) fn remove(world: &mut World, caller: &Caller, at: At<'_>, network: &Id) -> Answer {
     at.writable(world, caller)?;
     let attachment = found(world, at, network)?;
     let (id, status) = (attachment.id.clone(), attachment.status);
@@ -124,7 +124,7 @@ pub(crate) fn list(
     (product, version): (Product, Version),
     zone: &Zone,
     call: &Call,
-) -> Result<Reply, Refusal> {
+) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let server = query.id("server_id");

@@ -88,7 +88,7 @@ impl World {
                     VpcStatus::VpcDisabled
                 };
                 server.installation.disclosed_until =
-                    russet_sim_stage::clock::after(now, disclosure.max(Duration::from_secs(1)));
+                    russet_sim_kit::clock::after(now, disclosure.max(Duration::from_secs(1)));
             });
             self.announce(HostChange::Installed, &id);
             made.push(id);

@@ -4,7 +4,7 @@ use super::life::address_stretch;
 use super::lists::commas;
 use crate::account::{Action, Owner, Resource};
 use crate::bill::Line;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply, created};
 use crate::ids::{Id, Zone};
 use crate::page::Page;
 use crate::refusal::{Reason, Refusal};
@@ -72,7 +72,7 @@ impl World {
 }
 
 /// GET `/ips`: dynamic ones are not in it.
-pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read_short(&mut query);
     let tags = commas(&mut query, "tags");
@@ -96,13 +96,13 @@ pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> 
 }
 
 /// GET `/ips/{id}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let ip = world.visible_ip(caller, zone, id, Action::Read)?;
     Ok(Reply::ok(json!({"ip": world.show_ip(ip)})))
 }
 
 /// POST `/ips`
-pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let project = fields.id("project");
@@ -150,11 +150,11 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
         world.attach_ip(caller.now, &id, server.as_ref());
     }
     let ip = world.visible_ip(caller, zone, &id, Action::Create)?;
-    Ok(Reply::created(call, id.as_str(), json!({"ip": world.show_ip(ip)})))
+    Ok(created(call, id.as_str(), json!({"ip": world.show_ip(ip)})))
 }
 
 /// PATCH `/ips/{id}`: a server that is null detaches it.
-pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let tags = fields.some_texts("tags");
@@ -178,7 +178,7 @@ pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, c
 }
 
 /// DELETE `/ips/{id}`: attached or not.
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     world.visible_ip(caller, zone, id, Action::Delete)?;
     world.attach_ip(caller.now, id, None);
     world.instance.ips.remove(caller.now, id);

@@ -18,7 +18,7 @@ use super::{catalog, date};
 use crate::account::Action;
 use crate::bill::{Line, Plan, Stretch};
 use crate::boxes::{BoxKind, LinuxBox, Power, PrivateLeg};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::linux::{BoxOutcome, Stage};
 use crate::refusal::Refusal;
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 const ACTIONS: [&str; 6] = ["poweron", "poweroff", "terminate", "reboot", "stop_in_place", "backup"];
 
 /// POST `/servers/{id}/action`
-pub(super) fn act(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn act(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let action = fields.choice("action", &ACTIONS).unwrap_or_default();
@@ -69,7 +69,8 @@ pub(super) fn act(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call
         "stop_in_place" => world.begin_instance(caller.now, id, Stage::Stop, State::Stopping, Then::StoppedInPlace),
         _ => world.begin_instance(caller.now, id, Stage::Stop, State::Stopping, Then::Gone),
     }
-    Ok(Reply::accepted(
+    Ok(Reply::json(
+        http::StatusCode::ACCEPTED,
         json!({"task": task(world, caller.now, zone, id, action)}),
     ))
 }

@@ -2,10 +2,10 @@
 
 use super::server::{Server, State};
 use crate::account::{Action, Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page::Page;
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::Reason;
 use crate::settings::PrivateNics;
 use crate::sorting::{Sorting, Stamps};
 use crate::strict::Query;
@@ -73,7 +73,7 @@ impl World {
 }
 
 /// GET `/servers`: `name` matches anywhere, of the tags all must be there.
-pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read_short(&mut query);
     let name = query.text("name");
@@ -141,25 +141,25 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
 }
 
 /// GET `/servers/{id}`
-pub(super) fn server(world: &World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn server(world: &World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let server = world.visible_instance(caller, zone, id, Action::Read)?;
     Ok(Reply::ok(json!({"server": world.show_instance(server)})))
 }
 
 /// GET `/servers/{id}/action`
-pub(super) fn actions(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn actions(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let server = world.visible_instance(caller, zone, id, Action::Read)?;
     Ok(Reply::ok(json!({"actions": server.state.actions()})))
 }
 
 /// GET `/products/servers`: an object, not a list, and yet in pages.
-pub(super) fn types(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn types(world: &World, zone: &Zone, call: &Call) -> Answer {
     products(world, zone, call, super::catalog::CommercialType::wire)
 }
 
 /// GET `/products/servers/availability`
-pub(super) fn availability(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn availability(world: &World, zone: &Zone, call: &Call) -> Answer {
     products(
         world,
         zone,
@@ -173,7 +173,7 @@ fn products(
     zone: &Zone,
     call: &Call,
     draw: impl Fn(&super::catalog::CommercialType) -> Value,
-) -> Result<Reply, Refusal> {
+) -> Answer {
     let mut query = Query::new(&call.query);
     let page = Page::read_per_page(&mut query, world.settings.page_cap);
     query.finish()?;

@@ -2,7 +2,7 @@
 
 use super::date;
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply, created};
 use crate::ids::{Id, Zone};
 use crate::ipam;
 use crate::linux::{BoxOutcome, Stage};
@@ -12,7 +12,7 @@ use crate::strict::{Fields, Query};
 use crate::table::Row;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::{Value, json};
 
 /// No Instance has more.
@@ -152,7 +152,7 @@ impl World {
 }
 
 /// GET `/servers/{id}/private_nics`
-pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, server: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, server: &Id, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let tags = super::lists::commas(&mut query, "tags");
     let page = Page::read_per_page(&mut query, world.settings.page_cap);
@@ -165,20 +165,14 @@ pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, server: &Id, cal
 }
 
 /// GET `/servers/{id}/private_nics/{nic}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, server: &Id, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, server: &Id, id: &Id) -> Answer {
     world.visible_instance(caller, zone, server, Action::Read)?;
     let nic = world.nic_of(server, id)?;
     Ok(Reply::ok(json!({"private_nic": nic.wire()})))
 }
 
 /// POST `/servers/{id}/private_nics`
-pub(super) fn create(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    server: &Id,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, server: &Id, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let network = fields.id("private_network_id");
     if network.is_none() {
@@ -230,18 +224,11 @@ pub(super) fn create(
     };
     let shown = nic.wire();
     world.instance.nics.put(caller.now, nic);
-    Ok(Reply::created(call, id.as_str(), json!({"private_nic": shown})))
+    Ok(created(call, id.as_str(), json!({"private_nic": shown})))
 }
 
 /// PATCH `/servers/{id}/private_nics/{nic}`
-pub(super) fn update(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    server: &Id,
-    id: &Id,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, server: &Id, id: &Id, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let tags = fields.some_texts("tags");
     fields.finish()?;
@@ -257,7 +244,7 @@ pub(super) fn update(
 }
 
 /// DELETE `/servers/{id}/private_nics/{nic}`: it is still there for a moment.
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, server: &Id, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, server: &Id, id: &Id) -> Answer {
     world.writable_instance(caller, zone, server, Action::Update)?;
     if world.nic_of(server, id)?.state == NicState::Leaving {
         return Err(Refusal::Transient {

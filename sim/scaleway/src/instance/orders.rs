@@ -4,7 +4,7 @@ use super::catalog::{CommercialType, Image, ImageKind};
 use super::server::{Server, Slot, State, security_group};
 use crate::account::{Action, Resource};
 use crate::bill::Line;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply, created};
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
@@ -80,7 +80,7 @@ fn volumes(fields: &mut Fields) -> Result<BTreeMap<String, Wanted>, Refusal> {
 }
 
 /// POST `/servers`: it is made stopped, and costs nothing but its volumes until it is powered on.
-pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let name = fields.text("name").filter(|name| !name.is_empty());
@@ -156,7 +156,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
         world.attach_ip(caller.now, &ip, Some(&id));
     }
     let server = world.visible_instance(caller, zone, &id, Action::Create)?;
-    Ok(Reply::created(
+    Ok(created(
         call,
         id.as_str(),
         json!({"server": world.show_instance(server)}),
@@ -164,7 +164,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
 }
 
 /// DELETE `/servers/{id}`: only a stopped one goes, and its volumes and addresses stay behind.
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let server = world.writable_instance(caller, zone, id, Action::Delete)?;
     if server.protected {

@@ -2,7 +2,7 @@
 
 use super::server::security_group;
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::labels::Labels;
 use crate::refusal::{Reason, Refusal};
@@ -11,7 +11,7 @@ use crate::world::{Caller, World};
 use serde_json::json;
 
 /// PATCH `/servers/{id}`. There is no precondition to send along: the last writer wins.
-pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let labels = Labels::read_named(&mut fields);

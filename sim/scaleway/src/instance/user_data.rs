@@ -3,7 +3,7 @@
 //! They are no JSON: the body is the text, and the type of the body says so.
 
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::Query;
@@ -11,29 +11,22 @@ use crate::world::{Caller, World};
 use serde_json::json;
 
 /// GET `/servers/{id}/user_data`
-pub(super) fn keys(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn keys(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let server = world.visible_instance(caller, zone, id, Action::Read)?;
     let keys: Vec<&String> = server.user_data.keys().collect();
     Ok(Reply::ok(json!({"user_data": keys})))
 }
 
 /// GET `/servers/{id}/user_data/{key}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id, key: &str) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id, key: &str) -> Answer {
     let server = world.visible_instance(caller, zone, id, Action::Read)?;
     let text = server.user_data.get(key);
-    text.map(|text| Reply::text(text.clone()))
+    text.map(|text| Reply::text(200, "text/plain", text.clone()))
         .ok_or_else(|| Refusal::not_found("instance_user_data", key))
 }
 
 /// PATCH `/servers/{id}/user_data/{key}`
-pub(super) fn set(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    key: &str,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn set(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, key: &str, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let wrong = |reason, help| Refusal::argument("user_data", reason, help);
     if call.content_type.as_deref() != Some("text/plain") {
@@ -66,7 +59,7 @@ pub(super) fn set(
 }
 
 /// DELETE `/servers/{id}/user_data/{key}`
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, key: &str) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, key: &str) -> Answer {
     world.writable_instance(caller, zone, id, Action::Update)?;
     let gone = world.instance.servers.change(caller.now, id, |server| {
         server.updated_at = caller.now;

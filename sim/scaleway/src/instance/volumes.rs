@@ -6,7 +6,7 @@ use super::lists::commas;
 use super::orders::Order;
 use super::server::{Server, Slot};
 use crate::account::{Action, Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::labels::Labels;
 use crate::page::Page;
@@ -124,7 +124,7 @@ impl World {
 }
 
 /// GET `/volumes`
-pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read_short(&mut query);
     let kind = query.choice("volume_type", &["", "l_ssd", "b_ssd", "sbs_volume", "scratch"]);
@@ -146,13 +146,13 @@ pub(super) fn list(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> 
 }
 
 /// GET `/volumes/{id}`
-pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn get(world: &World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     let volume = world.visible_volume(caller, zone, id, Action::Read)?;
     Ok(Reply::ok(json!({"volume": world.show_volume(volume)})))
 }
 
 /// PATCH `/volumes/{id}`
-pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let labels = Labels::read(&mut fields);
@@ -167,7 +167,7 @@ pub(super) fn update(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, c
 }
 
 /// DELETE `/volumes/{id}`
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id) -> Answer {
     if world.visible_volume(caller, zone, id, Action::Delete)?.server.is_some() {
         return Err(Refusal::Precondition {
             precondition: "resource_still_in_use",

@@ -4,7 +4,7 @@ use super::catalog::MetalOffer;
 use super::schema;
 use super::server::{InstallStatus, InstallStep, Installation, Pending};
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::linux::Stage;
@@ -14,7 +14,7 @@ use crate::world::{Caller, World};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
-use russet_sim_stage::clock::after;
+use russet_sim_kit::clock::after;
 use serde_json::Value;
 
 /// What shall be installed.
@@ -91,7 +91,7 @@ impl World {
         project: &Id,
         request: &Request,
         user_data: bool,
-    ) -> Result<Installation, Refusal> {
+    ) -> Answer<Installation> {
         let required = || Refusal::argument("os_id", Reason::Required, "cannot be empty");
         let id = request.os.as_ref().ok_or_else(required)?;
         let os = self
@@ -195,7 +195,7 @@ impl World {
 }
 
 /// POST `/servers/{id}/install`. What GET shows follows a moment later.
-pub(super) fn install(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn install(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let request = Request::read(&mut fields);

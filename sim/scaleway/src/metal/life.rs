@@ -15,7 +15,7 @@ use super::server::{InstallStatus, Installation, OptionStatus, Pending, Server, 
 use crate::account::Action;
 use crate::attachment::Product;
 use crate::boxes::{BoxKind, LinuxBox, Power, PrivateLeg};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::linux::{BoxOutcome, Stage};
@@ -34,14 +34,7 @@ pub(crate) enum Due {
 }
 
 /// POST `/servers/{id}/reboot`, `/start` and `/stop`
-pub(super) fn power(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    action: &str,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn power(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, action: &str, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     if action != "stop" {

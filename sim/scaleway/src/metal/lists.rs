@@ -3,7 +3,7 @@
 use super::catalog::{Extra, MetalOffer, MetalOs};
 use super::server::Status;
 use crate::account::{Action, Owner, Resource};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
@@ -13,7 +13,7 @@ use crate::world::{Caller, World};
 use serde_json::json;
 
 /// GET `/servers`: `name` matches anywhere, of the tags all must be there, of the states one.
-pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let owner = Owner::read(&mut query);
     let name = query.text("name");
@@ -48,7 +48,7 @@ pub(super) fn servers(world: &World, caller: &Caller, zone: &Zone, call: &Call) 
 }
 
 /// GET `/servers/{id}/events`
-pub(super) fn events(world: &World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn events(world: &World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let order = query.choice("order_by", &["created_at_asc", "created_at_desc"]);
     let page = page::last(query, world.settings.page_cap)?;
@@ -65,7 +65,7 @@ pub(super) fn events(world: &World, caller: &Caller, zone: &Zone, id: &Id, call:
 }
 
 /// GET `/offers`: in the order of their ids, so of one name sometimes the hour comes first and sometimes the month.
-pub(super) fn offers(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn offers(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let period = query.choice(
         "subscription_period",
@@ -86,7 +86,7 @@ pub(super) fn offers(world: &World, zone: &Zone, call: &Call) -> Result<Reply, R
 }
 
 /// GET `/offers/{id}`
-pub(super) fn offer(world: &World, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn offer(world: &World, zone: &Zone, id: &Id) -> Answer {
     let catalog = &world.metal.catalog;
     let offer = catalog.offer(zone, id);
     offer
@@ -95,7 +95,7 @@ pub(super) fn offer(world: &World, zone: &Zone, id: &Id) -> Result<Reply, Refusa
 }
 
 /// GET `/os`
-pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let offer = query.id("offer_id");
     let page = page::last(query, world.settings.page_cap)?;
@@ -113,14 +113,14 @@ pub(super) fn systems(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
 }
 
 /// GET `/os/{id}`
-pub(super) fn system(world: &World, zone: &Zone, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn system(world: &World, zone: &Zone, id: &Id) -> Answer {
     let os = world.metal.catalog.os(id);
     os.map(|os| Reply::ok(os.wire(zone)))
         .ok_or_else(|| Refusal::not_found("os", id.as_str()))
 }
 
 /// GET `/options`
-pub(super) fn options(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn options(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let offer = query.id("offer_id");
     let name = query.text("name");
@@ -146,7 +146,7 @@ pub(super) fn options(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
 }
 
 /// GET `/options/{id}`
-pub(super) fn option(world: &World, id: &Id) -> Result<Reply, Refusal> {
+pub(super) fn option(world: &World, id: &Id) -> Answer {
     let extra = world.metal.catalog.extra(id);
     extra
         .map(|extra| Reply::ok(extra.wire()))

@@ -7,7 +7,7 @@ use super::catalog::ExtraKind;
 use super::server::Status;
 use crate::attachment::calls::{self, At};
 use crate::attachment::{Attachment, AttachmentStatus};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::refusal::Refusal;
 use crate::settings::EarlyAttachment;
@@ -58,22 +58,16 @@ impl World {
 }
 
 /// Answers a call below `/servers/{id}/private-networks`.
-pub(super) fn answer(
-    world: &mut World,
-    caller: &Caller,
-    at: At<'_>,
-    rest: &[&str],
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn answer(world: &mut World, caller: &Caller, at: At<'_>, rest: &[&str], call: &Call) -> Answer {
     match (rest, &call.method) {
         ([], &Method::POST) => calls::add(world, caller, at, call),
         ([], &Method::PUT) => calls::set(world, caller, at, call),
-        ([], _) => Err(Refusal::Method { allowed: "POST, PUT" }),
+        ([], _) => Err(Refusal::Method("POST, PUT")),
         ([network], &Method::DELETE) => {
             let network = id_in_path("private_network_id", network)?;
             calls::remove(world, caller, at, &network)
         }
-        ([_], _) => Err(Refusal::Method { allowed: "DELETE" }),
+        ([_], _) => Err(Refusal::Method("DELETE")),
         _ => Err(Refusal::Route(format!("{} {}", call.method, call.path))),
     }
 }

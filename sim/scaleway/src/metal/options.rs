@@ -3,7 +3,7 @@
 use super::server::{OptionStatus, ServerOption, Status};
 use crate::account::Action;
 use crate::bill::{Line, Stretch};
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::linux::Stage;
 use crate::refusal::{Reason, Refusal};
@@ -69,14 +69,7 @@ impl World {
 }
 
 /// POST `/servers/{id}/options/{option}`
-pub(super) fn add(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    option: &Id,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn add(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, option: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     fields.not_emulated("expires_at");
@@ -116,7 +109,7 @@ pub(super) fn add(
 }
 
 /// DELETE `/servers/{id}/options/{option}`
-pub(super) fn remove(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, option: &Id) -> Result<Reply, Refusal> {
+pub(super) fn remove(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, option: &Id) -> Answer {
     let server = world.writable_metal(caller, zone, id, Action::Update)?;
     let found = server.options.iter().find(|present| present.id == *option);
     let found = found.ok_or_else(|| Refusal::not_found("option", option.as_str()))?;

@@ -5,7 +5,7 @@ use super::server::{Event, InstallStatus, Pending, Server, ServerOption, Status,
 use crate::account::{Action, Resource};
 use crate::attachment::Product;
 use crate::bill::Line;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::linux::Stage;
 use crate::refusal::{Reason, Refusal};
@@ -28,7 +28,7 @@ pub(crate) struct Order {
 }
 
 /// POST `/servers`
-pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let offer = fields.id("offer_id");
@@ -77,7 +77,7 @@ pub(super) fn create(world: &mut World, caller: &Caller, zone: &Zone, call: &Cal
 }
 
 /// DELETE `/servers/{id}`: it takes a while, and answers until then.
-pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn delete(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let server = world.writable_metal(caller, zone, id, Action::Delete)?;
     if server.protected {
@@ -175,7 +175,7 @@ impl World {
             project_id: order.project_id.clone(),
             stretches: Vec::new(),
         });
-        let at = russet_sim_stage::clock::after(now, self.settings.delays.metal_order);
+        let at = russet_sim_kit::clock::after(now, self.settings.delays.metal_order);
         self.metal.servers.change(now, &id, |server| {
             server.pending = Some(Pending {
                 then: Then::Deliver,

@@ -2,7 +2,7 @@
 
 use super::catalog::MetalOffer;
 use crate::boxes::Filesystem;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call, Reply};
 use crate::ids::{Id, Zone};
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
@@ -174,7 +174,7 @@ fn offered(world: &World, zone: &Zone, offer: Option<Id>, os: Option<Id>) -> Res
 }
 
 /// GET `/partitioning-schemas/default`
-pub(super) fn default(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn default(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut query = Query::new(&call.query);
     let (offer, os) = (query.id("offer_id"), query.id("os_id"));
     query.finish()?;
@@ -182,7 +182,7 @@ pub(super) fn default(world: &World, zone: &Zone, call: &Call) -> Result<Reply, 
 }
 
 /// POST `/partitioning-schemas/validate`
-pub(super) fn check(world: &World, zone: &Zone, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn check(world: &World, zone: &Zone, call: &Call) -> Answer {
     let mut fields = Fields::new(call.json()?)?;
     let (offer, os) = (fields.id("offer_id"), fields.id("os_id"));
     let schema = fields.value("partitioning_schema");

@@ -3,7 +3,7 @@
 use super::catalog::Period;
 use super::install::decoded;
 use crate::account::Action;
-use crate::call::{Call, Reply};
+use crate::call::{Answer, Call};
 use crate::ids::{Id, Zone};
 use crate::labels::Labels;
 use crate::refusal::{Reason, Refusal};
@@ -11,7 +11,7 @@ use crate::strict::{Fields, Query};
 use crate::world::{Caller, World};
 
 /// PATCH `/servers/{id}`. Names are not unique and the last writer wins. User data that are empty are taken away.
-pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Result<Reply, Refusal> {
+pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     let mut fields = Fields::new(call.json()?)?;
     let labels = Labels::read_named(&mut fields);
@@ -46,13 +46,7 @@ pub(super) fn apply(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, ca
 }
 
 /// POST `/servers/{id}/migrate-offer-monthly`
-pub(super) fn go_monthly(
-    world: &mut World,
-    caller: &Caller,
-    zone: &Zone,
-    id: &Id,
-    call: &Call,
-) -> Result<Reply, Refusal> {
+pub(super) fn go_monthly(world: &mut World, caller: &Caller, zone: &Zone, id: &Id, call: &Call) -> Answer {
     Query::new(&call.query).finish()?;
     Fields::new(call.json()?)?.finish()?;
     let server = world.writable_metal(caller, zone, id, Action::Update)?;

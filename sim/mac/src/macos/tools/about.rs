@@ -239,12 +239,10 @@ pub(super) fn spctl(call: &Call) -> Reply {
     }
 }
 
-/// The clock, which may be wrong. What Linux prints is shifted by the skew.
-pub(super) fn date(mac: &Inner, call: &Call) -> Reply {
-    let skew = mac.state().faults.clock_skew_seconds;
-    let now = jiff::Timestamp::now().as_second() + skew;
+/// The clock, in the words of BSD's `date`.
+pub(super) fn date(call: &Call) -> Reply {
     let mut words = call.words();
-    let mut at = now;
+    let mut at = jiff::Timestamp::now().as_second();
     if let [first, rest @ ..] = words.as_slice()
         && *first == "-u"
     {

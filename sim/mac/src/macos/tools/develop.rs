@@ -172,7 +172,8 @@ fn install(mac: &Inner, call: &Call, name: &str) -> Reply {
             return Reply::err(1, format!("Warning: No available formula with the name \"{name}\".\n"));
         }
         let waived = call.env.contains_key("HOMEBREW_NO_REQUIRE_TAP_TRUST");
-        if state.quirks.brew_wants_trust && !waived && !state.gear.brew.trusted.contains(&full) {
+        // Taps that nobody trusted are ignored, as since Homebrew 6.0. [facts 5]
+        if !waived && !state.gear.brew.trusted.contains(&full) {
             return Reply::err(
                 1,
                 format!(

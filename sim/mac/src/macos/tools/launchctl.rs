@@ -310,7 +310,8 @@ fn print_target(mac: &Inner, target: &str) -> Reply {
     let key = (target.domain, label);
     match state.launchd.jobs.get(&key) {
         Some(job) => Reply::out(print::service(&state.launchd, key.0, job, &mac.host.username)),
-        None => no_service(&key, state.quirks.says_bad_request),
+        // [facts 1.3]
+        None => no_service(&key, true),
     }
 }
 

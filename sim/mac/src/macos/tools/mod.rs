@@ -42,7 +42,7 @@ fn at_once(mac: &Inner, call: &Call) -> Reply {
     match call.tool.as_str() {
         "brew" => develop::brew(mac, call),
         "csrutil" => about::csrutil(call),
-        "date" => about::date(mac, call),
+        "date" => about::date(call),
         "diskutil" => disk::diskutil(mac, call),
         "dscl" => accounts::dscl(mac, call),
         "dseditgroup" => accounts::dseditgroup(mac, call),

@@ -130,12 +130,9 @@ fn create_vlan(mac: &Inner, name: &str, tag: u16) -> Reply {
     Reply::silent()
 }
 
-/// The address of a VLAN, made from the tag and the Mac's own; none while DHCP does not answer.
+/// The address of a VLAN, made from the tag and the Mac's own.
 fn vlan_address(mac: &Inner, device: &str) -> Option<String> {
     let state = mac.state();
-    if state.faults.vlan_without_address {
-        return None;
-    }
     let vlan = state.gear.vlans.iter().find(|vlan| vlan.device == device)?;
     let last: Vec<String> = mac
         .host

@@ -4,6 +4,7 @@
 //! exactly when somebody calls [`Clock::advance`], which makes tests independent of the machine they run on.
 
 use jiff::{SignedDuration, Timestamp};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// How fast emulated time runs.
@@ -37,6 +38,15 @@ impl TryFrom<f64> for Factor {
         } else {
             Err(BadFactor(factor))
         }
+    }
+}
+
+impl FromStr for Factor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+        Self::try_from(number).map_err(|error| error.to_string())
     }
 }
 

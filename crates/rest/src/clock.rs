@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rand::Rng as _;
 
 /// A wait that ends by itself.
@@ -14,6 +15,10 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The monotonic clock, now.
     fn now(&self) -> Instant;
+    /// The wall clock, as this machine believes it to be: tokens carry it.
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
     /// Ends after this long. Dropping it is free.
     fn sleep(&self, duration: Duration) -> Sleep;
 }
