@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use russet_sim_tart::Image;
 use russet_testkit::wait;
-use russet_testkit::wait::{self, Look};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

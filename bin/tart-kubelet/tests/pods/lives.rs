@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use russet_sim_tart::{Image, PullFault};
 use russet_testkit::wait;
-use russet_testkit::wait;
 use serde_json::json;
 
 /// Waits to be let go, and ends as it is told.

@@ -6,7 +6,6 @@ use crate::stage::{IMAGE, Mac, container, phase, restarts, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use russet_sim_tart::Image;
-use russet_testkit::wait::{self, Look};
 use serde_json::json;
 
 /// More than that is no sentence that anybody reads.

@@ -438,7 +438,7 @@ async fn a_clone_without_room_has_a_name_and_fits_when_there_is_some(world: Tart
     let error = agent.clone_vm(&source, &name).await.unwrap_err();
     assert!(matches!(error, Error::NoSpace(_)), "{error:?}");
     assert_eq!(agent.power(&name).await.unwrap(), None, "nothing is left of it");
-    capacity(26).unwrap();
+    capacity(26);
     agent.clone_vm(&source, &name).await.unwrap();
     assert_eq!(agent.power(&name).await.unwrap(), Some(Power::Off));
 }
