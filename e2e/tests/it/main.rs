@@ -16,8 +16,6 @@ mod api_fixtures;
 mod capi_chart;
 mod capi_contract;
 mod conformance_document;
-mod conformance_http;
-mod conformance_reapi;
 mod controller_apply;
 mod controller_crds;
 mod controller_leader;
