@@ -7,10 +7,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
-mod bazel;
-mod blobs;
 mod cacheprog;
-mod digests;
 mod doors;
 mod engine;
 mod library;
@@ -18,13 +15,9 @@ mod lifecycle;
 mod modules;
 mod node;
 mod operations;
-mod poisoning;
 mod reapi;
 mod sink;
-mod small_protocols;
-mod smuggling;
 mod telling;
 mod tools;
 mod trust;
 mod turborepo;
-mod wire;

@@ -262,12 +262,12 @@ impl Target {
         }
     }
 
-    pub(super) async fn result(&self, action: &Digest) -> Result<ActionResult, Status> {
+    pub async fn result(&self, action: &Digest) -> Result<ActionResult, Status> {
         let answer = self.actions().get_action_result(self.request(self.get(action))).await?;
         Ok(answer.into_inner())
     }
 
-    pub(super) async fn record(&self, action: &Digest, result: ActionResult) -> Result<(), Status> {
+    pub async fn record(&self, action: &Digest, result: ActionResult) -> Result<(), Status> {
         let request = UpdateActionResultRequest {
             instance_name: self.instance.clone(),
             action_digest: Some(action.clone()),
