@@ -82,28 +82,21 @@ pub fn select<'a, T>(all: impl IntoIterator<Item = &'a Check<T>>, only: &[String
         .collect()
 }
 
-/// Makes a [`Check`] of an `async fn(&T) -> Result<()>`.
-macro_rules! check {
-    ($function:path, $name:literal, $proves:literal, $reference:literal) => {
-        $crate::Check {
+/// A table of [`Check`]s: an `async fn(&T) -> Result<()>`, the name, where it is written down, and what it proves.
+macro_rules! checks {
+    (@naive) => { None };
+    (@naive $naive:literal) => { Some($naive) };
+    ($($run:ident, $name:literal, $reference:literal: $proves:literal $(, naive: $naive:literal)?;)*) => {
+        &[$($crate::Check {
             name: $name,
             proves: $proves,
             reference: $reference,
-            naive: None,
-            run: |target| Box::pin($function(target)),
-        }
-    };
-    ($function:path, $name:literal, $proves:literal, $reference:literal, naive: $naive:literal) => {
-        $crate::Check {
-            name: $name,
-            proves: $proves,
-            reference: $reference,
-            naive: Some($naive),
-            run: |target| Box::pin($function(target)),
-        }
+            naive: $crate::checks!(@naive $($naive)?),
+            run: |target| Box::pin($run(target)),
+        }),*]
     };
 }
-pub(crate) use check;
+pub(crate) use checks;
 
 #[cfg(test)]
 mod tests {
@@ -121,15 +114,18 @@ mod tests {
         not_applicable("no TLS here")
     }
 
-    const CHECKS: [Check<u8>; 3] = [
-        check!(good, "good-one", "it passes", "nowhere"),
-        check!(bad, "bad-one", "it fails", "nowhere"),
-        check!(elsewhere, "other", "it does not apply", "nowhere"),
-    ];
+    const CHECKS: &[Check<u8>] = checks! {
+        good, "good-one", "nowhere":
+        "it passes";
+        bad, "bad-one", "nowhere":
+        "it fails";
+        elsewhere, "other", "nowhere":
+        "it does not apply";
+    };
 
     #[tokio::test]
     async fn a_failure_fails_the_report_and_what_does_not_apply_is_told_apart() {
-        let report = run(&select(&CHECKS, &[]), &7).await;
+        let report = run(&select(CHECKS, &[]), &7).await;
         let outcomes: Vec<_> = report.rows.iter().map(|row| &row.outcome).collect();
         assert_eq!(
             outcomes,
@@ -146,7 +142,7 @@ mod tests {
     fn checks_are_chosen_by_words() {
         let names = |words: &[&str]| -> Vec<_> {
             let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-            select(&CHECKS, &words).iter().map(|check| check.name).collect()
+            select(CHECKS, &words).iter().map(|check| check.name).collect()
         };
         assert_eq!(names(&["one"]), ["good-one", "bad-one"]);
         assert_eq!(names(&["other", "good"]), ["good-one", "other"]);

@@ -1,13 +1,13 @@
 //! Our own node, set up so that every check of the suites can be made: TLS, all credentials, a key to forge with, little patience.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use russet_stages::kura::{Node, Options, Program};
 use russet_telemetry::Secret;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 
 use super::http::tokens::{Es256, Forge, grants, reading};
 use super::http::{Credentials, Server, Transport};
@@ -25,6 +25,22 @@ pub enum Signed {
     Es256,
 }
 
+/// Writes a fresh self-signed certificate and its key into the folder.
+pub fn certify(folder: &Path) -> Result<CertificateDer<'static>> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    std::fs::write(folder.join("tls.crt"), made.cert.pem())?;
+    std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem())?;
+    std::fs::set_permissions(folder.join("tls.key"), std::fs::Permissions::from_mode(0o600))?;
+    Ok(made.cert.der().clone())
+}
+
+/// The flags with which a node serves the certificate in the folder.
+pub fn certificate(folder: &Path) -> [String; 4] {
+    let path = |name: &str| folder.join(name).display().to_string();
+    let flag = |name: &str| format!("--public-tls-{name}-path");
+    [flag("cert"), path("tls.crt"), flag("key"), path("tls.key")]
+}
+
 /// A guarded node and what is needed to speak to it.
 #[derive(Debug)]
 pub struct Ours {
@@ -38,17 +54,12 @@ impl Ours {
     pub async fn start(program: &Program, signed: Signed) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let file = |name: &str| home.path().join(name);
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-        std::fs::write(file("tls.crt"), made.cert.pem())?;
-        std::fs::write(file("tls.key"), made.signing_key.serialize_pem())?;
-        std::fs::set_permissions(file("tls.key"), std::fs::Permissions::from_mode(0o600))?;
-        let authority = CertificateDer::from_pem_slice(made.cert.pem().as_bytes())?;
+        let authority = certify(home.path())?;
         let path = |name: &str| file(name).display().to_string();
         let mut options = Options::default()
             .args(["--tenant-id", TENANT, "--bind-address", "127.0.0.1"])
             .args(["--http-header-timeout-ms", "1500", "--http-stall-timeout-ms", "1500"])
-            .args(["--public-tls-cert-path".to_owned(), path("tls.crt")])
-            .args(["--public-tls-key-path".to_owned(), path("tls.key")]);
+            .args(certificate(home.path()));
         let forge = match signed {
             Signed::Hs256 => {
                 options = options.env("KURA_AUTH_JWT_SECRET", SECRET);
@@ -114,14 +125,15 @@ impl Ours {
         target.writer = writer;
         target.reader = reader;
         target.stranger = stranger;
+        target.contract = true;
         Ok(target)
     }
 
     fn credentials(&self) -> Result<Credentials> {
-        let (mine, theirs) = (format!("{TENANT}/{MINE}"), format!("{TENANT}/{THEIRS}"));
+        let [mine, theirs, default] = [MINE, THEIRS, "default"].map(|project| format!("{TENANT}/{project}"));
         let token = |claims| self.forge.sign(&claims).map(|token| Some(Secret::new(token)));
         Ok(Credentials {
-            writer: token(grants(&[TENANT], &[&mine]))?,
+            writer: token(grants(&[TENANT], &[&mine, &default]))?,
             reader: token(reading(&[], &[&mine]))?,
             stranger: token(grants(&["stranger"], &[&format!("stranger/{MINE}")]))?,
             victim: token(grants(&[], &[&theirs]))?,

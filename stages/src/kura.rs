@@ -41,12 +41,20 @@ impl Program {
 pub struct Options {
     args: Vec<String>,
     env: Vec<(String, String)>,
+    data: Option<PathBuf>,
 }
 
 impl Options {
     #[must_use]
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// A data folder outside the node's home.
+    #[must_use]
+    pub fn data(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.data = Some(folder.into());
         self
     }
 
@@ -76,11 +84,12 @@ impl Node {
         let name = format!("kura-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let log = home.join(format!("{name}.log"));
         std::fs::create_dir_all(home).with_context(|| format!("failed to make {}", home.display()))?;
+        let data = options.data.clone().unwrap_or_else(|| home.join("data"));
         let supervisor = Supervisor::new(home);
         let mut spec = Spec::new(&name, program.path(), &log)
             .args(["serve", "--port", "0", "--https-port", "0", "--log-format", "json"])
             .args(["--cas-capacity-bytes", "4294967296"])
-            .args(["--data-dir".to_owned(), home.join("data").display().to_string()])
+            .args(["--data-dir".to_owned(), data.display().to_string()])
             .args(options.args.clone())
             .restart(Restart::Never);
         for (name, value) in &options.env {
@@ -158,11 +167,15 @@ impl Node {
             bail!("kura has no usable pid");
         };
         kill_process(pid, Signal::KILL).context("failed to kill kura")?;
+        self.ended().await.map(drop)
+    }
+
+    /// Waits until it has ended; how it did.
+    pub async fn ended(&self) -> Result<String> {
         wait::until("kura to be gone", PATIENCE, || async {
-            Ok(match self.exit() {
-                Some(_) => Look::Done(()),
-                None => Look::NotYet("still there".to_owned()),
-            })
+            Ok(self
+                .exit()
+                .map_or_else(|| Look::NotYet("still there".to_owned()), Look::Done))
         })
         .await
     }

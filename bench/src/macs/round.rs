@@ -4,11 +4,12 @@ use super::threads;
 use super::world::World;
 use anyhow::{Context, Result, bail};
 use russet_capi_provider::bootstrap::{Bootstrapper as _, Done, Effort, Kind, Pool, Recipe, Seat, Ssh, Trouble, Work};
+use russet_capi_provider::clock::SystemClock;
 use russet_capi_provider::metrics::ProviderMetrics;
 use russet_capi_provider::registry::{Key, Registry};
 use russet_telemetry::Metrics;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +54,7 @@ impl Provider {
             REST,
             Registry::default(),
             ProviderMetrics::new(&Metrics::new()),
+            Arc::new(SystemClock),
         );
         let stop = CancellationToken::new();
         drop(runtime.spawn(pool.clone().run(stop.clone())));

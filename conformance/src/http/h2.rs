@@ -13,7 +13,7 @@ pub(super) async fn send(
     server: &Server,
     method: &str,
     target: &str,
-    fields: &[(String, String)],
+    fields: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Response> {
     let stream = server.dial().await?;
@@ -31,7 +31,7 @@ pub(super) async fn send(
         .method(method)
         .uri(format!("{scheme}://{}:{}{target}", server.host, server.port));
     for (name, value) in fields {
-        request = request.header(name, value);
+        request = request.header(*name, *value);
     }
     let request = request.body(Full::new(Bytes::copy_from_slice(body)))?;
     let exchange = async {
@@ -50,6 +50,7 @@ pub(super) async fn send(
         )
     });
     Ok(Response {
+        asked: String::new(),
         status: parts.status.as_u16(),
         fields: fields.collect(),
         body: body.to_vec(),

@@ -7,6 +7,7 @@ pub mod server;
 pub mod tokens;
 pub mod wire;
 
+pub use checks::tools::{Entry, entries};
 pub use server::{Caller, Credentials, Dialect, Server, Transport};
 
 use super::Check;

@@ -332,24 +332,25 @@ impl Caller<'_> {
 
     /// One request on a connection of its own.
     pub async fn send(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Result<Response> {
+        let asked = format!("{method} {}", self.server.shown(target));
+        let mut answer = self
+            .ask(method, target, fields, body)
+            .await
+            .with_context(|| asked.clone())?;
+        answer.asked = asked;
+        Ok(answer)
+    }
+
+    async fn ask(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Result<Response> {
         if self.server.transport.is_http2() {
-            let mut all: Vec<(String, String)> = fields
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect();
-            all.extend(self.token.map(|token| ("authorization".to_owned(), bearer(token))));
+            let value = self.token.map(bearer);
+            let mut all = fields.to_vec();
+            all.extend(value.as_deref().map(|value| ("authorization", value)));
             let target = format!("{}{target}", self.server.prefix);
-            return h2::send(self.server, method, &target, &all, body)
-                .await
-                .with_context(|| format!("{method} {} over HTTP/2", self.server.shown(&target)));
+            return h2::send(self.server, method, &target, &all, body).await;
         }
         let request = self.request(method, target, fields, body);
-        self.server
-            .connect()
-            .await?
-            .exchange(method, &request)
-            .await
-            .with_context(|| format!("{method} {}", self.server.shown(target)))
+        self.server.connect().await?.exchange(method, &request).await
     }
 
     /// The bytes of a plain HTTP/1.1 request.

@@ -15,6 +15,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// An answer.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
+    /// Method and target of the request, where one was made as a whole.
+    pub asked: String,
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -30,6 +32,10 @@ impl Response {
             .map(|(_, value)| value.as_str())
             .collect();
         (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    pub fn text(&self) -> Result<&str> {
+        std::str::from_utf8(&self.body).with_context(|| format!("not text: {self}"))
     }
 
     pub fn json(&self) -> Result<serde_json::Value> {
@@ -63,7 +69,10 @@ impl Response {
     pub fn expect_message(&self, status: u16, message: &str) -> Result<&Self> {
         self.expect(status)?;
         let found = self.message()?;
-        ensure!(found == message, "expected the message {message:?}, got {found:?}");
+        ensure!(
+            found == message,
+            "expected the message {message:?}, got {found:?}: {self}"
+        );
         Ok(self)
     }
 
@@ -80,6 +89,9 @@ impl Response {
 impl std::fmt::Display for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = self.body.get(..self.body.len().min(120)).unwrap_or_default();
+        if !self.asked.is_empty() {
+            write!(f, "{}: ", self.asked)?;
+        }
         write!(f, "status {}, {} bytes", self.status, self.body.len())?;
         if !shown.is_empty() {
             write!(f, " {:?}", String::from_utf8_lossy(shown))?;

@@ -1,57 +1,37 @@
 //! The action cache: a hit means that everything it names is there.
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use prost::Message as _;
-use russet_reapi::client::tonic::Code;
-use russet_reapi::proto::reapi::{ActionResult, Digest, Directory, FileNode, OutputDirectory, OutputFile, Tree};
+use russet_reapi::client::tonic::{Code, Status};
+use russet_reapi::digest::Function;
+use russet_reapi::proto::reapi::{
+    ActionResult, Digest, Directory, FileNode, OutputDirectory, OutputFile, Tree, UpdateActionResultRequest,
+};
 
 use super::target::{Target, digest, expect_code, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        miss,
-        "reapi-action-miss",
-        "an action nobody ran is NOT_FOUND",
-        "REAPI GetActionResult"
-    ),
-    check!(
-        round_trip,
-        "reapi-action-round-trip",
-        "a result comes back with its files, links, exit code and output",
-        "REAPI UpdateActionResult, GetActionResult"
-    ),
-    check!(
-        last_wins,
-        "reapi-action-last-write-wins",
-        "a newer result replaces the older one at once",
-        "REAPI UpdateActionResult"
-    ),
-    check!(
-        hole,
-        "reapi-action-with-a-missing-output",
-        "a result whose output, stdout or stderr is not in the CAS is NOT_FOUND",
-        "REAPI GetActionResult: referenced blobs"
-    ),
-    check!(
-        tree_hole,
-        "reapi-action-with-a-missing-leaf",
-        "a result whose directory lacks its tree, or a file inside, is NOT_FOUND",
-        "REAPI GetActionResult: referenced blobs"
-    ),
-    check!(
-        inline,
-        "reapi-action-inline",
-        "stdout, stderr and named files come inline when asked for, with the right bytes",
-        "REAPI GetActionResultRequest.inline_*"
-    ),
-    check!(
-        malformed,
-        "reapi-action-malformed",
-        "an action digest that is none, or that is absent, is INVALID_ARGUMENT",
-        "REAPI UpdateActionResult, GetActionResult"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    miss, "reapi-action-miss", "REAPI GetActionResult":
+        "an action nobody ran is NOT_FOUND";
+    round_trip, "reapi-action-round-trip", "REAPI UpdateActionResult, GetActionResult":
+        "a result comes back with its files, links, exit code and output";
+    last_wins, "reapi-action-last-write-wins", "REAPI UpdateActionResult":
+        "a newer result replaces the older one at once";
+    hole, "reapi-action-with-a-missing-output", "REAPI GetActionResult: referenced blobs":
+        "a result whose output, stdout or stderr is not in the CAS is NOT_FOUND";
+    tree_hole, "reapi-action-with-a-missing-leaf", "REAPI GetActionResult: referenced blobs":
+        "a result whose directory lacks its tree, or a file inside, is NOT_FOUND";
+    inline, "reapi-action-inline", "REAPI GetActionResultRequest.inline_*":
+        "stdout, stderr and named files come inline when asked for, with the right bytes";
+    malformed, "reapi-action-malformed", "REAPI UpdateActionResult, GetActionResult":
+        "an action digest that is none, or that is absent, is INVALID_ARGUMENT";
+    filled, "reapi-action-hole-filled", "contract: action cache":
+        "a result comes back as it was stored once the last blob it names is there, and only for its digest function";
+    useless, "reapi-action-useless", "contract: action cache":
+        "a result that no client could use (without a digest, malformed, absent, over 4 MiB) is refused and not stored";
+};
 
 fn action(target: &Target) -> Digest {
     digest(&target.body(150))
@@ -259,6 +239,46 @@ async fn inline(target: &Target) -> Result<()> {
         return not_applicable("the server takes none of the hints");
     }
     ensure!(taken == 3, "{taken} of three hints were taken");
+    if target.contract().is_err() {
+        return Ok(());
+    }
+    let large = target.body(33 << 20);
+    let huge = digest(&large);
+    target.write(&target.upload_name(&huge), &large).await.map_err(told)?;
+    let result = ActionResult {
+        output_files: vec![file("named", first), file("other", second), file("large", &huge)],
+        stdout_digest: Some(stdout.clone()),
+        stderr_digest: Some(stderr.clone()),
+        ..ActionResult::default()
+    };
+    target.record(&action, result.clone()).await.map_err(told)?;
+    let ask = async |inline_stdout: bool, files: &[&str]| {
+        let mut request = target.get(&action);
+        request.inline_stdout = inline_stdout;
+        request.inline_output_files = files.iter().map(|path| (*path).to_owned()).collect();
+        let answer = target.actions().get_action_result(target.request(request)).await?;
+        Ok::<_, Status>(answer.into_inner())
+    };
+    let contents = |found: &ActionResult| -> Vec<_> {
+        let files = found.output_files.iter();
+        files.map(|file| file.contents.clone()).collect()
+    };
+    let nothing = Bytes::new();
+    let printed = ask(true, &[]).await.map_err(told)?;
+    ensure!(
+        printed.stdout_raw == out && printed.stderr_raw.is_empty() && contents(&printed).iter().all(Bytes::is_empty),
+        "more or less than stdout"
+    );
+    let one = contents(&ask(false, &["other"]).await.map_err(told)?);
+    ensure!(one == [&nothing, &other, &nothing], "more or less than one file");
+    // What does not fit is left out, unless it was named.
+    let all = contents(&ask(false, &["*"]).await.map_err(told)?);
+    ensure!(all == [&named, &other, &nothing], "more or less than what fits");
+    expect_code(ask(false, &["large"]).await, &[Code::ResourceExhausted])?;
+    ensure!(
+        ask(false, &["absent"]).await.map_err(told)? == result,
+        "an absent file changed the result"
+    );
     Ok(())
 }
 
@@ -287,4 +307,109 @@ async fn malformed(target: &Target) -> Result<()> {
     request.action_digest = None;
     let answer = target.actions().get_action_result(target.request(request)).await;
     expect_code(answer, &[Code::InvalidArgument]).context("no action digest")
+}
+
+async fn filled(target: &Target) -> Result<()> {
+    target.contract()?;
+    let (late, leaf) = (target.body(300), target.body(300));
+    let printed = target.store(&[&target.body(300)]).await?.pop();
+    let tree = Tree {
+        root: Some(Directory {
+            files: vec![FileNode {
+                name: "leaf".to_owned(),
+                digest: Some(digest(&leaf)),
+                ..FileNode::default()
+            }],
+            ..Directory::default()
+        }),
+        children: Vec::new(),
+    };
+    let tree = Bytes::from(tree.encode_to_vec());
+    let result = ActionResult {
+        output_files: vec![file("a", &digest(&late)), file("empty", &digest(b""))],
+        output_directories: vec![OutputDirectory {
+            path: "d".to_owned(),
+            tree_digest: Some(digest(&tree)),
+            ..OutputDirectory::default()
+        }],
+        stdout_digest: printed,
+        exit_code: 7,
+        ..ActionResult::default()
+    };
+    let action = action(target);
+    let mut request = UpdateActionResultRequest {
+        instance_name: target.instance.clone(),
+        action_digest: Some(action.clone()),
+        action_result: Some(result.clone()),
+        ..UpdateActionResultRequest::default()
+    };
+    let echoed = target
+        .actions()
+        .update_action_result(target.request(request.clone()))
+        .await;
+    ensure!(
+        echoed.map_err(told)?.into_inner() == result,
+        "another result was acknowledged"
+    );
+    for missing in [late, tree, leaf] {
+        expect_code(target.result(&action).await, &[Code::NotFound])?;
+        target.store(&[&missing]).await?;
+    }
+    ensure!(target.result(&action).await.map_err(told)? == result, "another result");
+    let mut other = target.get(&action);
+    other.digest_function = Function::Blake3.value();
+    let other = target.actions().get_action_result(target.request(other)).await;
+    expect_code(other, &[Code::NotFound]).context("another function, another action")?;
+    request.action_result = None;
+    let none = target.actions().update_action_result(target.request(request)).await;
+    expect_code(none, &[Code::InvalidArgument]).context("no result")
+}
+
+async fn useless(target: &Target) -> Result<()> {
+    target.contract()?;
+    let good = target
+        .store(&[&target.body(300)])
+        .await?
+        .pop()
+        .context("nothing stored")?;
+    let (nonsense, negative) = (
+        Digest {
+            hash: "nonsense".to_owned(),
+            size_bytes: 1,
+        },
+        Digest {
+            size_bytes: -1,
+            ..good.clone()
+        },
+    );
+    let with_file = |digest| ActionResult {
+        output_files: vec![OutputFile {
+            digest,
+            ..file("a", &good)
+        }],
+        ..ActionResult::default()
+    };
+    let action = action(target);
+    for (result, code) in [
+        (with_file(Some(nonsense)), Code::InvalidArgument),
+        (with_file(None), Code::InvalidArgument),
+        (
+            ActionResult {
+                stderr_digest: Some(negative),
+                ..ActionResult::default()
+            },
+            Code::InvalidArgument,
+        ),
+        (
+            ActionResult {
+                stdout_raw: vec![1; (4 << 20) + 1].into(),
+                ..ActionResult::default()
+            },
+            Code::FailedPrecondition,
+        ),
+    ] {
+        expect_code(target.record(&action, result).await, &[code])?;
+        expect_code(target.result(&action).await, &[Code::NotFound])?;
+    }
+    Ok(())
 }

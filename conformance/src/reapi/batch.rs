@@ -7,58 +7,26 @@ use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{BatchReadBlobsRequest, BatchReadBlobsResponse, Digest};
 
 use super::target::{Target, digest, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        round_trip,
-        "reapi-batch-round-trip",
-        "a batch of blobs of all sizes comes back byte by byte, each under its digest",
-        "REAPI BatchUpdateBlobs, BatchReadBlobs"
-    ),
-    check!(
-        mixed_update,
-        "reapi-batch-update-codes",
-        "a blob that does not match its digest is INVALID_ARGUMENT and not stored; its neighbours are stored",
-        "REAPI BatchUpdateBlobs"
-    ),
-    check!(
-        mixed_read,
-        "reapi-batch-read-codes",
-        "what is missing is NOT_FOUND, what is there comes, in one answer",
-        "REAPI BatchReadBlobs"
-    ),
-    check!(
-        again,
-        "reapi-batch-update-again",
-        "storing what is there is OK; two of the same in one batch too",
-        "REAPI BatchUpdateBlobs"
-    ),
-    check!(
-        empty,
-        "reapi-batch-empty",
-        "empty batches and empty blobs are fine",
-        "REAPI BatchUpdateBlobs, BatchReadBlobs"
-    ),
-    check!(
-        zstd_update,
-        "reapi-batch-update-zstd",
-        "zstd blobs are stored as what they decompress to; damaged, longer or other content is INVALID_ARGUMENT",
-        "REAPI CacheCapabilities.supported_batch_update_compressors"
-    ),
-    check!(
-        zstd_read,
-        "reapi-batch-read-zstd",
-        "zstd is sent only to those who accept it, and decompresses to the blob",
-        "REAPI BatchReadBlobsRequest.acceptable_compressors"
-    ),
-    check!(
-        unknown_compressor,
-        "reapi-batch-unknown-compressor",
-        "a compressor that was not advertised is INVALID_ARGUMENT and nothing is stored",
-        "REAPI BatchUpdateBlobs"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    round_trip, "reapi-batch-round-trip", "REAPI BatchUpdateBlobs, BatchReadBlobs":
+        "a batch of blobs of all sizes comes back byte by byte, each under its digest";
+    mixed_update, "reapi-batch-update-codes", "REAPI BatchUpdateBlobs":
+        "a blob that does not match its digest is INVALID_ARGUMENT and not stored; its neighbours are stored";
+    mixed_read, "reapi-batch-read-codes", "REAPI BatchReadBlobs":
+        "what is missing is NOT_FOUND, what is there comes, in one answer";
+    again, "reapi-batch-update-again", "REAPI BatchUpdateBlobs":
+        "storing what is there is OK; two of the same in one batch too";
+    empty, "reapi-batch-empty", "REAPI BatchUpdateBlobs, BatchReadBlobs":
+        "empty batches and empty blobs are fine";
+    zstd_update, "reapi-batch-update-zstd", "REAPI CacheCapabilities.supported_batch_update_compressors":
+        "zstd blobs are stored as what they decompress to; damaged, longer or other content is INVALID_ARGUMENT";
+    zstd_read, "reapi-batch-read-zstd", "REAPI BatchReadBlobsRequest.acceptable_compressors":
+        "zstd is sent only to those who accept it, and decompresses to the blob";
+    unknown_compressor, "reapi-batch-unknown-compressor", "REAPI BatchUpdateBlobs":
+        "a compressor that was not advertised is INVALID_ARGUMENT and nothing is stored";
+};
 
 pub(super) async fn read(target: &Target, digests: Vec<Digest>, compressors: &[i32]) -> Result<BatchReadBlobsResponse> {
     let request = BatchReadBlobsRequest {
@@ -147,6 +115,7 @@ async fn mixed_read(target: &Target) -> Result<()> {
         let found = found.context("a blob without an answer")?;
         let seen = found.status.as_ref().map_or(0, |status| status.code);
         ensure!(seen == code, "code {seen}, where {code} is right");
+        ensure!(code != 0 || found.data == body, "other bytes");
     }
     Ok(())
 }
@@ -202,6 +171,14 @@ async fn zstd_update(target: &Target) -> Result<()> {
         answer.responses.first().is_some_and(|found| found.data == body),
         "other bytes"
     );
+
+    // What does not compress is longer that way, and the same blob.
+    let noise = Bytes::from(packed.clone());
+    let longer = pack::deflate(&noise, 3)?;
+    let codes = target.update(vec![update(&noise, longer, 1)]).await.map_err(told)?;
+    ensure!(codes == [0], "codes {codes:?}");
+    let read = target.read(&target.blob_name(&digest(&noise)), 0, 0).await;
+    ensure!(read.map_err(told)? == noise, "other bytes");
 
     let (victim, bomb) = (target.body(1000), pack::deflate(&vec![0; 32 << 20], 19)?);
     for (what, data) in [

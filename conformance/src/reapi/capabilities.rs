@@ -9,40 +9,20 @@ use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{BatchReadBlobsRequest, FindMissingBlobsRequest, GetCapabilitiesRequest};
 
 use super::target::{Target, digest, digest_in, expect_code, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        sane,
-        "reapi-capabilities",
-        "SHA-256 is offered, the API version includes 2.0 to 2.x, and limits are not negative",
-        "REAPI GetCapabilities"
-    ),
-    check!(
-        functions,
-        "reapi-capabilities-digest-functions",
-        "every advertised function stores and finds, every other one is INVALID_ARGUMENT",
-        "REAPI CacheCapabilities.digest_functions"
-    ),
-    check!(
-        batch_limit,
-        "reapi-capabilities-batch-limit",
-        "a batch of exactly max_batch_total_size_bytes is taken and given, one byte more is refused",
-        "REAPI CacheCapabilities.max_batch_total_size_bytes"
-    ),
-    check!(
-        blob_limit,
-        "reapi-capabilities-blob-limit",
-        "a blob over max_cas_blob_size_bytes is refused before it is sent",
-        "REAPI CacheCapabilities.max_cas_blob_size_bytes"
-    ),
-    check!(
-        health,
-        "reapi-health",
-        "the standard health service says SERVING",
-        "gRPC health checking protocol"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    sane, "reapi-capabilities", "REAPI GetCapabilities":
+        "SHA-256 is offered, the API version includes 2.0 to 2.x, and limits are not negative";
+    functions, "reapi-capabilities-digest-functions", "REAPI CacheCapabilities.digest_functions":
+        "every advertised function stores and finds, every other one is INVALID_ARGUMENT";
+    batch_limit, "reapi-capabilities-batch-limit", "REAPI CacheCapabilities.max_batch_total_size_bytes":
+        "a batch of exactly max_batch_total_size_bytes is taken and given, one byte more is refused";
+    blob_limit, "reapi-capabilities-blob-limit", "REAPI CacheCapabilities.max_cas_blob_size_bytes":
+        "a blob over max_cas_blob_size_bytes is refused before it is sent";
+    health, "reapi-health", "gRPC health checking protocol":
+        "the standard health service says SERVING";
+};
 
 async fn sane(target: &Target) -> Result<()> {
     let request = GetCapabilitiesRequest {
@@ -91,10 +71,24 @@ async fn functions(target: &Target) -> Result<()> {
         ensure!(before.len() == 1, "{function:?}: there before it was stored");
         let size = target.write(&upload, &body).await.map_err(told)?;
         ensure!(size == 1000, "{function:?}: committed {size}");
-        let after = target.missing_in(function, vec![digest]).await.map_err(told)?;
+        let after = target.missing_in(function, vec![digest.clone()]).await.map_err(told)?;
         ensure!(after.is_empty(), "{function:?}: missing after it was stored");
-        let read = target.read(&format!("{}{name}", target.prefix()), 0, 0).await;
+        let name = format!("{}{name}", target.prefix());
+        let read = target.read(&name, 0, 0).await;
         ensure!(read.map_err(told)? == body, "{function:?}: other bytes came back");
+        if !target.contract {
+            continue;
+        }
+        let other_size = name.replace("/1000", "/999");
+        expect_code(target.read(&other_size, 0, 0).await, &[Code::NotFound]).context("a blob of another size")?;
+        for other in target.functions().await? {
+            let same = digest_in(function, &body);
+            let missing = target.missing_in(other, vec![same]).await.map_err(told)?;
+            ensure!(
+                missing.is_empty() == (other == function),
+                "{function:?}'s blob, asked for by {other:?}: {missing:?}"
+            );
+        }
     }
     let advertised = target.capabilities().await?.digest_functions.clone();
     for (function, length) in [(2, 40), (3, 32), (5, 96), (6, 128), (7, 32)] {

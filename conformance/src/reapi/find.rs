@@ -1,50 +1,28 @@
 //! FindMissingBlobs: exactly what is missing, no more, no less.
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use russet_reapi::client::tonic::Code;
+use russet_reapi::pack;
 use russet_reapi::proto::reapi::Digest;
 
-use super::target::{Target, digest, expect_code, told};
-use crate::{Check, check};
+use super::target::{Target, digest, digest_in, expect_code, told};
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        exact,
-        "reapi-find-missing-exact",
-        "of a thousand digests exactly those that are not there come back",
-        "REAPI FindMissingBlobs"
-    ),
-    check!(
-        at_once,
-        "reapi-find-missing-after-upload",
-        "what was acknowledged is not missing a moment later",
-        "REAPI FindMissingBlobs"
-    ),
-    check!(
-        empty_blob,
-        "reapi-empty-blob",
-        "the empty blob is never missing and can be read without ever having been written",
-        "REAPI Digest: the empty blob"
-    ),
-    check!(
-        nothing,
-        "reapi-find-missing-of-nothing",
-        "an empty question has an empty answer",
-        "REAPI FindMissingBlobs"
-    ),
-    check!(
-        size,
-        "reapi-find-missing-other-size",
-        "a digest with the right hash and another size names something else",
-        "REAPI Digest"
-    ),
-    check!(
-        malformed,
-        "reapi-find-missing-malformed",
-        "a digest that is none is INVALID_ARGUMENT",
-        "REAPI Digest"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    exact, "reapi-find-missing-exact", "REAPI FindMissingBlobs":
+        "of a thousand digests exactly those that are not there come back";
+    at_once, "reapi-find-missing-after-upload", "REAPI FindMissingBlobs":
+        "what was acknowledged is not missing a moment later";
+    empty_blob, "reapi-empty-blob", "REAPI Digest: the empty blob":
+        "the empty blob is never missing and can be read without ever having been written";
+    nothing, "reapi-find-missing-of-nothing", "REAPI FindMissingBlobs":
+        "an empty question has an empty answer";
+    size, "reapi-find-missing-other-size", "REAPI Digest":
+        "a digest with the right hash and another size names something else";
+    malformed, "reapi-find-missing-malformed", "REAPI Digest":
+        "a digest that is none is INVALID_ARGUMENT";
+};
 
 async fn exact(target: &Target) -> Result<()> {
     let bodies: Vec<_> = (0..300).map(|_| target.body(100)).collect();
@@ -85,6 +63,35 @@ async fn empty_blob(target: &Target) -> Result<()> {
     ensure!(missing.is_empty(), "the empty blob is missing");
     let read = target.read(&target.blob_name(&empty), 0, 0).await.map_err(told)?;
     ensure!(read.is_empty(), "the empty blob has {} bytes", read.len());
+    if target.contract().is_err() {
+        return Ok(());
+    }
+    let mut other = digest(b"other");
+    other.size_bytes = 0;
+    target.expect_missing(&other).await.context("of size 0 is not enough")?;
+    for function in target.functions().await? {
+        let empty = digest_in(function, b"");
+        let missing = target.missing_in(function, vec![empty.clone()]).await.map_err(told)?;
+        ensure!(missing.is_empty(), "the empty blob of {function:?} is missing");
+        let name = match function.segment() {
+            None => format!("{}/0", empty.hash),
+            Some(segment) => format!("{segment}/{}/0", empty.hash),
+        };
+        let prefix = target.prefix();
+        let plain = target
+            .read(&format!("{prefix}blobs/{name}"), 0, 0)
+            .await
+            .map_err(told)?;
+        let packed = format!("{prefix}compressed-blobs/zstd/{name}");
+        let packed = target.read(&packed, 0, 0).await.map_err(told)?;
+        ensure!(
+            plain.is_empty() && pack::inflate(&packed, 0)?.is_empty(),
+            "the empty blob of {function:?} has content"
+        );
+        let upload = format!("{prefix}uploads/{}/blobs/{name}", target.name());
+        let size = target.write(&upload, &Bytes::new()).await.map_err(told)?;
+        ensure!(size == 0, "committed {size}");
+    }
     Ok(())
 }
 
@@ -119,6 +126,10 @@ async fn malformed(target: &Target) -> Result<()> {
     ] {
         let what = format!("{bad:?}");
         expect_code(target.missing(vec![bad]).await, &[Code::InvalidArgument]).context(what)?;
+    }
+    if target.contract {
+        let capitals = with(&good.hash.to_uppercase(), 20);
+        expect_code(target.missing(vec![capitals]).await, &[Code::InvalidArgument]).context("capitals")?;
     }
     Ok(())
 }

@@ -6,88 +6,45 @@ use prost::Message as _;
 use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{
-    ActionResult, BatchUpdateBlobsRequest, BatchUpdateBlobsResponse, Directory, DirectoryNode, GetTreeRequest,
+    ActionResult, BatchUpdateBlobsRequest, BatchUpdateBlobsResponse, Directory, DirectoryNode, FindMissingBlobsRequest,
+    GetTreeRequest,
 };
 use russet_reapi::wire::put_bytes;
 
 use super::raw;
 use super::target::{Target, digest, expect_code, pieces, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        garbage,
-        "reapi-hostile-garbage",
-        "bytes that are no protobuf are refused by every method",
-        "gRPC status codes"
-    ),
-    check!(
-        truncated,
-        "reapi-hostile-truncated",
-        "a message cut anywhere stores nothing",
-        "Protocol Buffers encoding"
-    ),
-    check!(
-        unknown_method,
-        "reapi-hostile-unknown-method",
-        "methods and services that do not exist are UNIMPLEMENTED",
-        "gRPC status codes"
-    ),
-    check!(
-        oversized,
-        "reapi-hostile-oversized-message",
-        "a message far beyond every limit is refused, and nothing of it is stored",
-        "gRPC status codes"
-    ),
-    check!(
-        absurd_sizes,
-        "reapi-hostile-absurd-sizes",
-        "digests that claim an absurd size cost nothing and store nothing",
-        "REAPI Digest"
-    ),
-    check!(
-        many,
-        "reapi-hostile-many-digests",
-        "a question about a hundred thousand digests is answered or refused, not died of",
-        "REAPI FindMissingBlobs"
-    ),
-    check!(
-        cycle,
-        "reapi-hostile-tree",
-        "GetTree of a deep chain, or of a blob that is no directory, ends",
-        "REAPI GetTree"
-    ),
-    check!(
-        mistyped,
-        "reapi-hostile-mistyped",
-        "fields of another type than the protocol says are refused or ignored, and nothing is stored",
-        "Protocol Buffers encoding"
-    ),
-    check!(
-        how_many,
-        "reapi-hostile-number-of-messages",
-        "a call that takes one message refuses none and two, and nothing is stored",
-        "gRPC over HTTP/2: unary calls"
-    ),
-    check!(
-        changing_mind,
-        "reapi-hostile-upload-changes-its-mind",
-        "an upload that names another resource on its way is refused, and neither is stored",
-        "ByteStream WriteRequest.resource_name"
-    ),
-    check!(
-        twins,
-        "reapi-hostile-twins",
-        "of two blobs of one batch with the same digest the one that lies is refused, and the other is what is read",
-        "REAPI BatchUpdateBlobs"
-    ),
-    check!(
-        instances,
-        "reapi-hostile-instance-names",
-        "instance names with traversal, NUL or reserved words reach nobody else's blobs",
-        "REAPI instance_name"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    garbage, "reapi-hostile-garbage", "gRPC status codes":
+        "bytes that are no protobuf are refused by every method";
+    truncated, "reapi-hostile-truncated", "Protocol Buffers encoding":
+        "a message cut anywhere stores nothing";
+    unknown_method, "reapi-hostile-unknown-method", "gRPC status codes":
+        "methods and services that do not exist are UNIMPLEMENTED";
+    oversized, "reapi-hostile-oversized-message", "gRPC status codes":
+        "a message far beyond every limit is refused, and nothing of it is stored";
+    absurd_sizes, "reapi-hostile-absurd-sizes", "REAPI Digest":
+        "digests that claim an absurd size cost nothing and store nothing";
+    many, "reapi-hostile-many-digests", "REAPI FindMissingBlobs":
+        "a question about a hundred thousand digests is answered or refused, not died of";
+    cycle, "reapi-hostile-tree", "REAPI GetTree":
+        "GetTree of a deep chain, or of a blob that is no directory, ends";
+    mistyped, "reapi-hostile-mistyped", "Protocol Buffers encoding":
+        "fields of another type than the protocol says are refused or ignored, and nothing is stored";
+    how_many, "reapi-hostile-number-of-messages", "gRPC over HTTP/2: unary calls":
+        "a call that takes one message refuses none and two, and nothing is stored";
+    changing_mind, "reapi-hostile-upload-changes-its-mind", "ByteStream WriteRequest.resource_name":
+        "an upload that names another resource on its way is refused, and neither is stored";
+    twins, "reapi-hostile-twins", "REAPI BatchUpdateBlobs":
+        "of two blobs of one batch with the same digest the one that lies is refused, and the other is what is read";
+    instances, "reapi-hostile-instance-names", "REAPI instance_name":
+        "instance names with traversal, NUL or reserved words reach nobody else's blobs";
+    frames, "reapi-hostile-frames", "gRPC over HTTP/2: length-prefixed messages":
+        "messages that are cut, doubled, absent, compressed or of an absurd length get the right code";
+    exact, "reapi-hostile-names-and-numbers", "contract: gRPC status codes":
+        "names, offsets, limits and sizes that are none get exactly the contract's code, and nothing is stored";
+};
 
 const METHODS: [&str; 8] = [
     "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities",
@@ -455,4 +412,105 @@ async fn instances(target: &Target) -> Result<()> {
         expect_code(found, &[Code::NotFound]).with_context(|| format!("{instance:?} reached our action"))?;
     }
     lives(target).await
+}
+
+const WRITE: &str = "/google.bytestream.ByteStream/Write";
+
+async fn frames(target: &Target) -> Result<()> {
+    target.contract()?;
+    let request = FindMissingBlobsRequest {
+        instance_name: target.instance.clone(),
+        ..FindMissingBlobsRequest::default()
+    };
+    let good = raw::frame(&request.encode_to_vec());
+    let split = "/build.bazel.remote.execution.v2.ContentAddressableStorage/SplitBlob";
+    for (method, body, status) in [
+        (METHODS[3], vec![], Code::InvalidArgument),
+        (METHODS[3], vec![0, 0, 0], Code::InvalidArgument),
+        (METHODS[3], vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument),
+        (METHODS[3], raw::frame(&[0xff; 20]), Code::InvalidArgument),
+        (METHODS[3], [good.clone(), good.clone()].concat(), Code::InvalidArgument),
+        (METHODS[3], vec![1, 0, 0, 0, 0], Code::Unimplemented),
+        (METHODS[3], vec![9, 0, 0, 0, 0], Code::InvalidArgument),
+        (METHODS[3], vec![0, 0xff, 0xff, 0xff, 0xff], Code::ResourceExhausted),
+        (WRITE, vec![], Code::InvalidArgument),
+        (WRITE, vec![0, 0, 0], Code::InvalidArgument),
+        (WRITE, raw::frame(&[]), Code::InvalidArgument),
+        (WRITE, raw::frame(&[0xff; 20]), Code::InvalidArgument),
+        (WRITE, vec![1, 0, 0, 0, 0], Code::Unimplemented),
+        (
+            WRITE,
+            vec![0, 0xff, 0xff, 0xff, 0xff, 0x52, 0xff],
+            Code::InvalidArgument,
+        ),
+        (split, good.clone(), Code::Unimplemented),
+        (
+            "/build.bazel.remote.execution.v2.Execution/Execute",
+            good.clone(),
+            Code::Unimplemented,
+        ),
+        ("/nobody.knows.This/Call", good.clone(), Code::Unimplemented),
+        (METHODS[3], good.clone(), Code::Ok),
+    ] {
+        let shown = format!("{method} {:?}", body.get(..12.min(body.len())));
+        let code = raw::framed(target, method, body, None)
+            .await
+            .with_context(|| shown.clone())?;
+        ensure!(code == status as i32, "{shown}: {code}, where {status:?} is right");
+    }
+    for (coding, status) in [("gzip", Code::Unimplemented), ("identity", Code::Ok)] {
+        let code = raw::framed(target, METHODS[3], good.clone(), Some(coding)).await?;
+        ensure!(code == status as i32, "{coding}: {code}, where {status:?} is right");
+    }
+    lives(target).await
+}
+
+async fn exact(target: &Target) -> Result<()> {
+    target.contract()?;
+    let stored = target
+        .store(&[&target.body(70)])
+        .await?
+        .pop()
+        .context("nothing stored")?;
+    let (prefix, blob, hash) = (target.prefix(), target.blob_name(&stored), &stored.hash);
+    let packed = |coding: &str| format!("{prefix}compressed-blobs/{coding}/{hash}/70");
+    for (name, offset, limit, code) in [
+        (String::new(), 0, 0, Code::InvalidArgument),
+        (format!("{prefix}blobs/xyz/7"), 0, 0, Code::NotFound),
+        (format!("{prefix}blobs/{hash}/x"), 0, 0, Code::InvalidArgument),
+        (format!("{prefix}blobs/sha512/{hash}/70"), 0, 0, Code::InvalidArgument),
+        (packed("lzma"), 0, 0, Code::InvalidArgument),
+        (packed("zstd"), 0, 1, Code::InvalidArgument),
+        (blob.clone(), -1, 0, Code::OutOfRange),
+        (blob.clone(), i64::MIN, i64::MAX, Code::OutOfRange),
+        (blob.clone(), i64::MAX, i64::MAX, Code::OutOfRange),
+        (blob, 0, -1, Code::InvalidArgument),
+        ("a".repeat(5000), 0, 0, Code::InvalidArgument),
+    ] {
+        let read = target.read(&name, offset, limit).await;
+        expect_code(read, &[code]).with_context(|| format!("{name:?} from {offset}, at most {limit}"))?;
+    }
+    let body = target.body(200_000);
+    let (absent, upload) = (digest(&body), target.upload_name(&digest(&body)));
+    for name in [
+        String::new(),
+        target.blob_name(&absent),
+        format!("{prefix}uploads/u/blobs/{}/-1", absent.hash),
+        format!("{prefix}uploads/u/blobs/xyz/1"),
+        format!("../x/uploads/u/blobs/{}/200000", absent.hash),
+    ] {
+        let written = target.write(&name, &body).await;
+        expect_code(written, &[Code::InvalidArgument]).with_context(|| format!("writing {name:?}"))?;
+    }
+    for (at, offset) in [(0, -1), (1, 4)] {
+        let mut messages = pieces(&upload, &body, 0, true);
+        if let Some(message) = messages.get_mut(at) {
+            message.write_offset = offset;
+        }
+        let written = target.write_pieces(messages).await;
+        expect_code(written, &[Code::InvalidArgument]).with_context(|| format!("message {at} at {offset}"))?;
+    }
+    let huge = format!("{prefix}uploads/u/blobs/{}/{}", absent.hash, i64::MAX);
+    expect_code(target.write(&huge, &body).await, &[Code::ResourceExhausted])?;
+    target.expect_missing(&absent).await
 }

@@ -1,8 +1,10 @@
 //! gRPC calls with bodies of one's own making: for what no stub would send, and for services without stubs.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use futures::stream;
+use http_body_util::{BodyExt as _, Full};
+use russet_reapi::client::tonic::body::Body;
 use russet_reapi::client::tonic::client::Grpc;
 use russet_reapi::client::tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use russet_reapi::client::tonic::codegen::http::uri::PathAndQuery;
@@ -107,6 +109,34 @@ pub(super) async fn call_with(
         .streaming(request, PathAndQuery::from_static(path), Plain)
         .await?;
     Ok(answer.into_inner().message().await?.unwrap_or_default())
+}
+
+/// The code of a call whose body is exactly these bytes, framing included.
+pub(super) async fn framed(target: &Target, path: &str, body: impl Into<Bytes>, coding: Option<&str>) -> Result<i32> {
+    let mut request = http::Request::post(path)
+        .header("content-type", "application/grpc+proto")
+        .header("te", "trailers");
+    if let Some(token) = &target.writer {
+        request = request.header("authorization", format!("Bearer {}", token.expose()));
+    }
+    if let Some(coding) = coding {
+        request = request.header("grpc-encoding", coding);
+    }
+    let mut channel = target.channel.clone();
+    let channel = tower::ServiceExt::<http::Request<Body>>::ready(&mut channel).await?;
+    let request = request.body(Body::new(Full::new(body.into())))?;
+    let answer = tower::Service::call(channel, request).await?;
+    ensure!(answer.status() == 200, "{} for a call", answer.status());
+    let (head, body) = answer.into_parts();
+    let trailers = body.collect().await?.trailers().cloned().unwrap_or_default();
+    let status = head.headers.get("grpc-status").or(trailers.get("grpc-status"));
+    Ok(status.context("no status")?.to_str()?.parse()?)
+}
+
+/// A message as it travels.
+pub(super) fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&[0], &length[..], message].concat()
 }
 
 /// The code of a call that must fail.

@@ -10,22 +10,14 @@ use std::collections::BTreeSet;
 
 use super::raw::Exchange;
 use super::target::{Target, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        current,
-        "reapi-reflection",
-        "server reflection (v1) lists the services, describes them with all they import, and says NOT_FOUND of others",
-        "gRPC server reflection protocol"
-    ),
-    check!(
-        alpha,
-        "reapi-reflection-v1alpha",
-        "the same in the version older tools ask for",
-        "gRPC server reflection protocol"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    current, "reapi-reflection", "gRPC server reflection protocol":
+        "server reflection (v1) lists the services, describes them with all they import, and says NOT_FOUND of others";
+    alpha, "reapi-reflection-v1alpha", "gRPC server reflection protocol":
+        "the same in the version older tools ask for";
+};
 
 const ACTIONS: &str = "build.bazel.remote.execution.v2.ActionCache";
 const SERVICES: [&str; 4] = [

@@ -1,52 +1,32 @@
 //! Uploads that break off and go on.
 
 use anyhow::{Context, Result, ensure};
+use futures::{StreamExt as _, stream};
 use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse};
 
 use super::target::{Target, digest, expect_code, pieces, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        complete,
-        "reapi-query-write-status-complete",
-        "the upload of a blob that is there is complete, with its size",
-        "ByteStream QueryWriteStatus"
-    ),
-    check!(
-        unknown,
-        "reapi-query-write-status-unknown",
-        "an upload nobody began is NOT_FOUND, or stands at nothing",
-        "ByteStream QueryWriteStatus"
-    ),
-    check!(
-        malformed,
-        "reapi-query-write-status-malformed",
-        "a name that is none is INVALID_ARGUMENT or NOT_FOUND",
-        "ByteStream QueryWriteStatus"
-    ),
-    check!(
-        resume,
-        "reapi-resume-upload",
-        "an upload that broke off goes on where QueryWriteStatus says, and becomes the blob",
-        "ByteStream QueryWriteStatus, Write"
-    ),
-    check!(
-        restart,
-        "reapi-restart-upload",
-        "an upload that broke off can begin again under the same name",
-        "ByteStream Write"
-    ),
-    check!(
-        beyond,
-        "reapi-resume-beyond",
-        "an upload that goes on further than it came is refused and stores nothing",
-        "ByteStream WriteRequest.write_offset"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    complete, "reapi-query-write-status-complete", "ByteStream QueryWriteStatus":
+        "the upload of a blob that is there is complete, with its size";
+    unknown, "reapi-query-write-status-unknown", "ByteStream QueryWriteStatus":
+        "an upload nobody began is NOT_FOUND, or stands at nothing";
+    malformed, "reapi-query-write-status-malformed", "ByteStream QueryWriteStatus":
+        "a name that is none is INVALID_ARGUMENT or NOT_FOUND";
+    resume, "reapi-resume-upload", "ByteStream QueryWriteStatus, Write":
+        "an upload that broke off goes on where QueryWriteStatus says, and becomes the blob";
+    restart, "reapi-restart-upload", "ByteStream Write":
+        "an upload that broke off can begin again under the same name";
+    beyond, "reapi-resume-beyond", "ByteStream WriteRequest.write_offset":
+        "an upload that goes on further than it came is refused and stores nothing";
+};
 
-async fn status(target: &Target, name: &str) -> Result<QueryWriteStatusResponse, russet_reapi::client::tonic::Status> {
+pub(super) async fn status(
+    target: &Target,
+    name: &str,
+) -> Result<QueryWriteStatusResponse, russet_reapi::client::tonic::Status> {
     let request = QueryWriteStatusRequest {
         resource_name: name.to_owned(),
     };
@@ -128,6 +108,46 @@ async fn resume(target: &Target) -> Result<()> {
         .await
         .map_err(told)?;
     ensure!(read == body, "other bytes came of it");
+    let found = status(target, &name).await.map_err(told)?;
+    ensure!(
+        found.complete && found.committed_size == size,
+        "what was resumed is not complete"
+    );
+    if !target.contract {
+        return Ok(());
+    }
+    // The same of a call that ends with its connection, in the middle of the stream.
+    let body = target.body(3 << 20);
+    let name = target.upload_name(&digest(&body));
+    let sent = pieces(&name, &body.slice(..1 << 20), 0, false);
+    let call = stream::iter(sent).chain(stream::pending());
+    let mut client = target.bytes();
+    let broken_off = async {
+        while !status(target, &name)
+            .await
+            .is_ok_and(|found| found.committed_size == 1 << 20)
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        answer = client.write(target.request(call)) => anyhow::bail!("answered in the middle: {answer:?}"),
+        () = broken_off => {}
+    }
+    let found = status(target, &name).await.map_err(told)?;
+    ensure!(
+        !found.complete && found.committed_size == 1 << 20,
+        "what was sent is lost"
+    );
+    let elsewhere = target.write_pieces(pieces(&name, &body, 5, true)).await;
+    expect_code(elsewhere, &[Code::InvalidArgument]).context("not where it ended")?;
+    let size = target
+        .write_pieces(pieces(&name, &body, 1 << 20, true))
+        .await
+        .map_err(told)?;
+    ensure!(size == 3 << 20, "committed {size}");
+    let read = target.read(&target.blob_name(&digest(&body)), 0, 0).await;
+    ensure!(read.map_err(told)? == body, "other bytes came of it");
     Ok(())
 }
 

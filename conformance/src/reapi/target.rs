@@ -42,6 +42,8 @@ pub struct Target {
     pub reader: Option<Secret<String>>,
     /// May read and write something else.
     pub stranger: Option<Secret<String>>,
+    /// Whether the server decides as the cache contract does where the specification leaves a choice.
+    pub contract: bool,
     capabilities: OnceCell<CacheCapabilities>,
     count: AtomicU64,
     run: u64,
@@ -86,6 +88,7 @@ impl Target {
             writer: None,
             reader: None,
             stranger: None,
+            contract: false,
             capabilities: OnceCell::new(),
             count: AtomicU64::new(0),
             run: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
@@ -93,30 +96,30 @@ impl Target {
     }
 
     /// A request with the writer's credential.
-    pub(super) fn request<M>(&self, message: M) -> Request<M> {
+    pub fn request<M>(&self, message: M) -> Request<M> {
         as_caller(message, self.writer.as_ref())
     }
 
-    pub(super) fn cas(&self) -> ContentAddressableStorageClient<Channel> {
+    pub fn cas(&self) -> ContentAddressableStorageClient<Channel> {
         ContentAddressableStorageClient::new(self.channel.clone())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX)
     }
 
-    pub(super) fn bytes(&self) -> ByteStreamClient<Channel> {
+    pub fn bytes(&self) -> ByteStreamClient<Channel> {
         ByteStreamClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(super) fn actions(&self) -> ActionCacheClient<Channel> {
+    pub fn actions(&self) -> ActionCacheClient<Channel> {
         ActionCacheClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(super) fn health(&self) -> HealthClient<Channel> {
+    pub fn health(&self) -> HealthClient<Channel> {
         HealthClient::new(self.channel.clone())
     }
 
     /// A body nobody used before, if it is long enough to be one; it compresses about as well as object files do.
-    pub(super) fn body(&self, length: usize) -> Bytes {
+    pub fn body(&self, length: usize) -> Bytes {
         let mark = mixed(self.run ^ (self.count.fetch_add(1, Ordering::Relaxed) << 40));
         let mut body = Vec::with_capacity(length + 64);
         let mut line = 0_u64;
@@ -158,7 +161,7 @@ impl Target {
             .collect())
     }
 
-    pub(super) async fn missing(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, Status> {
+    pub async fn missing(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, Status> {
         self.missing_in(Function::Sha256, digests).await
     }
 
@@ -179,7 +182,7 @@ impl Target {
     }
 
     /// Stores blobs in one batch, for checks that are about something else.
-    pub(super) async fn store(&self, bodies: &[&Bytes]) -> Result<Vec<Digest>> {
+    pub async fn store(&self, bodies: &[&Bytes]) -> Result<Vec<Digest>> {
         let digests: Vec<Digest> = bodies.iter().map(|body| digest(body)).collect();
         let requests = bodies.iter().zip(&digests).map(|(body, digest)| Update {
             digest: Some(digest.clone()),
@@ -212,11 +215,11 @@ impl Target {
         }
     }
 
-    pub(super) fn blob_name(&self, digest: &Digest) -> String {
+    pub fn blob_name(&self, digest: &Digest) -> String {
         format!("{}blobs/{}/{}", self.prefix(), digest.hash, digest.size_bytes)
     }
 
-    pub(super) fn upload_name(&self, digest: &Digest) -> String {
+    pub fn upload_name(&self, digest: &Digest) -> String {
         format!(
             "{}uploads/{}/blobs/{}/{}",
             self.prefix(),
@@ -226,7 +229,7 @@ impl Target {
         )
     }
 
-    pub(super) async fn read(&self, name: &str, offset: i64, limit: i64) -> Result<Vec<u8>, Status> {
+    pub async fn read(&self, name: &str, offset: i64, limit: i64) -> Result<Vec<u8>, Status> {
         let request = ReadRequest {
             resource_name: name.to_owned(),
             read_offset: offset,
@@ -241,11 +244,11 @@ impl Target {
     }
 
     /// An upload in pieces from the beginning, finished; its committed size.
-    pub(super) async fn write(&self, name: &str, body: &Bytes) -> Result<i64, Status> {
+    pub async fn write(&self, name: &str, body: &Bytes) -> Result<i64, Status> {
         self.write_pieces(pieces(name, body, 0, true)).await
     }
 
-    pub(super) async fn write_pieces(&self, pieces: Vec<WriteRequest>) -> Result<i64, Status> {
+    pub async fn write_pieces(&self, pieces: Vec<WriteRequest>) -> Result<i64, Status> {
         let request = self.request(stream::iter(pieces));
         Ok(self.bytes().write(request).await?.into_inner().committed_size)
     }
@@ -259,12 +262,12 @@ impl Target {
         }
     }
 
-    pub(super) async fn result(&self, action: &Digest) -> Result<ActionResult, Status> {
+    pub async fn result(&self, action: &Digest) -> Result<ActionResult, Status> {
         let answer = self.actions().get_action_result(self.request(self.get(action))).await?;
         Ok(answer.into_inner())
     }
 
-    pub(super) async fn record(&self, action: &Digest, result: ActionResult) -> Result<(), Status> {
+    pub async fn record(&self, action: &Digest, result: ActionResult) -> Result<(), Status> {
         let request = UpdateActionResultRequest {
             instance_name: self.instance.clone(),
             action_digest: Some(action.clone()),
@@ -273,6 +276,14 @@ impl Target {
             ..UpdateActionResultRequest::default()
         };
         self.actions().update_action_result(self.request(request)).await?;
+        Ok(())
+    }
+
+    /// Fails with "not applicable" on servers that keep to the specification only.
+    pub(super) fn contract(&self) -> Result<()> {
+        if !self.contract {
+            return not_applicable("the specification leaves it open");
+        }
         Ok(())
     }
 
@@ -294,7 +305,7 @@ pub(super) fn as_caller<M>(message: M, token: Option<&Secret<String>>) -> Reques
 }
 
 /// Messages of an upload that begin at `offset` of the body.
-pub(super) fn pieces(name: &str, body: &Bytes, offset: usize, finish: bool) -> Vec<WriteRequest> {
+pub fn pieces(name: &str, body: &Bytes, offset: usize, finish: bool) -> Vec<WriteRequest> {
     let mut at = offset;
     let mut pieces = Vec::new();
     loop {
@@ -318,7 +329,7 @@ pub(super) fn pieces(name: &str, body: &Bytes, offset: usize, finish: bool) -> V
 }
 
 /// SHA-256, as most clients use it.
-pub(super) fn digest(body: &[u8]) -> Digest {
+pub fn digest(body: &[u8]) -> Digest {
     digest_in(Function::Sha256, body)
 }
 
@@ -337,7 +348,7 @@ pub(super) fn told(status: Status) -> anyhow::Error {
 }
 
 /// Fails unless the call failed with one of these codes.
-pub(super) fn expect_code<V>(outcome: Result<V, Status>, codes: &[Code]) -> Result<()> {
+pub fn expect_code<V>(outcome: Result<V, Status>, codes: &[Code]) -> Result<()> {
     match outcome {
         Ok(_) => anyhow::bail!("succeeded, where {codes:?} is right"),
         Err(status) if codes.contains(&status.code()) => Ok(()),

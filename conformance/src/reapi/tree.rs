@@ -7,28 +7,18 @@ use russet_reapi::client::tonic::{Code, Status};
 use russet_reapi::proto::reapi::{Digest, Directory, DirectoryNode, FileNode, GetTreeRequest};
 
 use super::target::{Target, digest, expect_code, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        whole,
-        "reapi-get-tree",
-        "every directory below the root comes, the root among them, shared ones at least once",
-        "REAPI GetTree"
-    ),
-    check!(
-        paged,
-        "reapi-get-tree-pages",
-        "small pages, followed by their tokens, give the same directories",
-        "REAPI GetTreeRequest.page_size"
-    ),
-    check!(
-        missing,
-        "reapi-get-tree-missing-root",
-        "a root that is not there is NOT_FOUND",
-        "REAPI GetTree"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    whole, "reapi-get-tree", "REAPI GetTree":
+        "every directory below the root comes, the root among them, shared ones at least once";
+    paged, "reapi-get-tree-pages", "REAPI GetTreeRequest.page_size":
+        "small pages, followed by their tokens, give the same directories";
+    missing, "reapi-get-tree-missing-root", "REAPI GetTree":
+        "a root that is not there is NOT_FOUND";
+    holed, "reapi-get-tree-with-holes", "REAPI GetTree; contract: GetTree":
+        "what is missing below the root is left out, the root comes first, and no page is larger than asked";
+};
 
 /// Forty directories, three deep; one of them is shared by many.
 async fn planted(target: &Target) -> Result<(Digest, Vec<Directory>)> {
@@ -136,4 +126,81 @@ async fn missing(target: &Target) -> Result<()> {
         Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
         outcome => expect_code(outcome, &[Code::NotFound]).context("a root that is not there"),
     }
+}
+
+async fn holed(target: &Target) -> Result<()> {
+    target.contract()?;
+    let mark = target.name();
+    let folder = |name: &str, directories: Vec<DirectoryNode>| Directory {
+        files: vec![FileNode {
+            name: format!("{mark}-{name}"),
+            digest: Some(digest(b"")),
+            ..FileNode::default()
+        }],
+        directories,
+        ..Directory::default()
+    };
+    let node = |name: &str, digest: Digest| DirectoryNode {
+        name: name.to_owned(),
+        digest: Some(digest),
+    };
+    let named = |directory: &Directory| digest(&directory.encode_to_vec());
+    let (leaf, gone) = (folder("leaf", Vec::new()), digest(&target.body(100)));
+    let below = || vec![node("gone", gone.clone()), node("shared", named(&leaf))];
+    let middles: Vec<Directory> = (0..5).map(|number| folder(&format!("{number}"), below())).collect();
+    let nodes = middles
+        .iter()
+        .enumerate()
+        .map(|(number, middle)| node(&format!("d{number}"), named(middle)));
+    let root = folder("root", nodes.collect());
+    let mut expected = vec![root.clone()];
+    expected.extend(middles);
+    expected.push(leaf);
+    let bodies: Vec<Bytes> = expected
+        .iter()
+        .map(|directory| directory.encode_to_vec().into())
+        .collect();
+    target.store(&bodies.iter().collect::<Vec<_>>()).await?;
+    let mut request = GetTreeRequest {
+        instance_name: target.instance.clone(),
+        root_digest: Some(named(&root)),
+        page_size: 2,
+        ..GetTreeRequest::default()
+    };
+    let mut pages = Vec::new();
+    let mut stream = target
+        .cas()
+        .get_tree(target.request(request.clone()))
+        .await
+        .map_err(told)?
+        .into_inner();
+    while let Some(page) = stream.message().await.map_err(told)? {
+        ensure!(page.directories.len() <= 2, "{} on a page", page.directories.len());
+        pages.push(page);
+    }
+    let found: Vec<Directory> = pages.iter().flat_map(|page| page.directories.clone()).collect();
+    same(&found, &expected)?;
+    ensure!(
+        found.first() == expected.first() && found.last() == expected.last(),
+        "in another order"
+    );
+    ensure!(
+        pages.last().is_some_and(|page| page.next_page_token.is_empty()),
+        "pages after the last"
+    );
+    request
+        .page_token
+        .clone_from(&pages.first().context("a page")?.next_page_token);
+    let mut stream = target
+        .cas()
+        .get_tree(target.request(request))
+        .await
+        .map_err(told)?
+        .into_inner();
+    let page = stream.message().await.map_err(told)?.context("a page")?;
+    ensure!(
+        Some(page.directories.as_slice()) == found.get(2..4),
+        "the token leads elsewhere"
+    );
+    Ok(())
 }

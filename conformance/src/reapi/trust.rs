@@ -1,38 +1,29 @@
 //! Who may do what, in gRPC's words.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use russet_reapi::client::CapabilitiesClient;
 use russet_reapi::client::tonic::{Code, Request, Status};
-use russet_reapi::proto::bytestream::{ReadRequest, WriteRequest};
+use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, ReadRequest, WriteRequest};
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{
     ActionResult, BatchReadBlobsRequest, BatchUpdateBlobsRequest, Digest, FindMissingBlobsRequest,
-    UpdateActionResultRequest,
+    GetCapabilitiesRequest, UpdateActionResultRequest,
 };
 use russet_telemetry::Secret;
 
 use super::target::{Target, as_caller, digest, expect_code, pieces, told};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Target>] = &[
-    check!(
-        missing,
-        "reapi-trust-unauthenticated",
-        "without a credential, or with one nobody issued, every call is UNAUTHENTICATED and nothing is stored",
-        "gRPC status codes"
-    ),
-    check!(
-        reader,
-        "reapi-trust-reader-may-not-write",
-        "a read grant reads; every write is PERMISSION_DENIED and nothing is stored",
-        "gRPC status codes"
-    ),
-    check!(
-        stranger,
-        "reapi-trust-stranger",
-        "a credential for something else is PERMISSION_DENIED for reading and writing",
-        "gRPC status codes"
-    ),
-];
+pub(super) const CHECKS: &[Check<Target>] = checks! {
+    missing, "reapi-trust-unauthenticated", "gRPC status codes":
+        "without a credential, or with one nobody issued, every call is UNAUTHENTICATED and nothing is stored";
+    reader, "reapi-trust-reader-may-not-write", "gRPC status codes":
+        "a read grant reads; every write is PERMISSION_DENIED and nothing is stored";
+    stranger, "reapi-trust-stranger", "gRPC status codes":
+        "a credential for something else is PERMISSION_DENIED for reading and writing";
+    instances, "reapi-trust-instances", "contract: tenancy":
+        "the empty instance is called default, the full handle is the same project, and each has its blobs to itself";
+};
 
 /// Every call, as someone. What reads comes first.
 async fn calls(
@@ -71,6 +62,9 @@ async fn calls(
         action_result: Some(ActionResult::default()),
         ..UpdateActionResultRequest::default()
     };
+    let query = QueryWriteStatusRequest {
+        resource_name: target.upload_name(present),
+    };
     let upload: Vec<WriteRequest> = pieces(&target.upload_name(&digest(&fresh)), &fresh, 0, true);
     let streamed: Request<_> = as_caller(futures::stream::iter(upload), token);
     vec![
@@ -89,6 +83,28 @@ async fn calls(
             target.cas().batch_read_blobs(as_caller(read, token)).await.map(|_| ()),
         ),
         ("Read", false, stream(target, as_caller(bytes, token)).await),
+        (
+            "GetActionResult",
+            false,
+            match target
+                .actions()
+                .get_action_result(as_caller(target.get(present), token))
+                .await
+            {
+                // Who may look finds nothing.
+                Err(status) if status.code() == Code::NotFound => Ok(()),
+                answer => answer.map(|_| ()),
+            },
+        ),
+        (
+            "QueryWriteStatus",
+            true,
+            target
+                .bytes()
+                .query_write_status(as_caller(query, token))
+                .await
+                .map(|_| ()),
+        ),
         (
             "BatchUpdateBlobs",
             true,
@@ -129,6 +145,20 @@ async fn present(target: &Target) -> Result<Digest> {
 async fn missing(target: &Target) -> Result<()> {
     let present = present(target).await?;
     let unknown = Secret::new("nobody-issued-this-token".to_owned());
+    if target.contract {
+        // Anyone may ask what there is; who says nothing else learns not even whether an instance is one.
+        let mut capabilities = CapabilitiesClient::new(target.channel.clone());
+        capabilities
+            .get_capabilities(GetCapabilitiesRequest::default())
+            .await
+            .map_err(told)?;
+        let nowhere = FindMissingBlobsRequest {
+            instance_name: "../x".to_owned(),
+            ..FindMissingBlobsRequest::default()
+        };
+        let answer = target.cas().find_missing_blobs(nowhere).await;
+        expect_code(answer, &[Code::Unauthenticated])?;
+    }
     for token in [None, Some(&unknown)] {
         for (call, _, outcome) in calls(target, token, &present).await {
             expect_code(outcome, &[Code::Unauthenticated]).with_context(|| call.to_owned())?;
@@ -160,5 +190,67 @@ async fn stranger(target: &Target) -> Result<()> {
     for (call, _, outcome) in calls(target, Some(token), &present).await {
         expect_code(outcome, &[Code::PermissionDenied]).with_context(|| call.to_owned())?;
     }
+    Ok(())
+}
+
+async fn instances(target: &Target) -> Result<()> {
+    target.contract()?;
+    let body = target.body(200);
+    let found = async |instance: &str| {
+        let request = FindMissingBlobsRequest {
+            instance_name: instance.to_owned(),
+            blob_digests: vec![digest(&body)],
+            ..FindMissingBlobsRequest::default()
+        };
+        let answer = target.cas().find_missing_blobs(target.request(request)).await?;
+        Ok::<_, Status>(answer.into_inner().missing_blob_digests.is_empty())
+    };
+    let ours = [
+        target.instance.clone(),
+        target.instance.to_uppercase(),
+        format!("acme/{}", target.instance),
+    ];
+    let default = ["", "default", "Default", "acme/default"];
+    let store = async |instance: &str| {
+        let request = BatchUpdateBlobsRequest {
+            instance_name: instance.to_owned(),
+            requests: vec![Update {
+                digest: Some(digest(&body)),
+                data: body.clone(),
+                compressor: 0,
+            }],
+            ..BatchUpdateBlobsRequest::default()
+        };
+        target
+            .cas()
+            .batch_update_blobs(target.request(request))
+            .await
+            .map_err(told)
+    };
+    store("").await?;
+    for instance in default {
+        ensure!(
+            found(instance).await.map_err(told)?,
+            "{instance:?} is not the default project"
+        );
+    }
+    for instance in &ours {
+        ensure!(
+            !found(instance).await.map_err(told)?,
+            "{instance:?} has another project's blob"
+        );
+    }
+    store(&target.instance).await?;
+    for instance in &ours {
+        ensure!(found(instance).await.map_err(told)?, "{instance:?} is another project");
+    }
+    for bad in ["../x", "a//b", "a b", "/"] {
+        expect_code(found(bad).await, &[Code::InvalidArgument]).with_context(|| bad.to_owned())?;
+    }
+    expect_code(found("other").await, &[Code::PermissionDenied])?;
+    let read = target
+        .read(&format!("default/blobs/{}/200", digest(&body).hash), 0, 0)
+        .await;
+    ensure!(read.map_err(told)? == body, "other bytes");
     Ok(())
 }

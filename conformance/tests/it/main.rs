@@ -1,5 +1,3 @@
 //! Every check of the suites against our own node, over each way to reach it, and the document of what they found.
 
 mod document;
-mod http;
-mod reapi;

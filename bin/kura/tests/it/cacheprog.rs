@@ -1,7 +1,7 @@
 //! `kura cacheprog` under the real go command: hits, and every way a server can let a build down.
 
 use crate::node::{Node, until};
-use crate::tools::{READER, WRITER, count, guarded};
+use crate::tools::{READER, WRITER, guarded};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -191,21 +191,20 @@ fn a_second_machine_builds_from_hits_and_a_second_build_from_its_own_disk() {
     assert!(summed(&cold, "misses") > 0, "{cold}");
     assert_eq!(summed(&cold, "remote hits"), 0, "{cold}");
     assert_eq!(summed(&cold, "stored"), summed(&cold, "uploaded"), "{cold}");
-    assert_eq!(count(&node, "go", "p", "hit"), 0);
-    let (stored, known) = (count(&node, "go", "p", "stored"), count(&node, "go", "p", "known"));
+    assert_eq!(node.count("go", "p", "hit"), 0);
+    let (stored, known) = (node.count("go", "p", "stored"), node.count("go", "p", "known"));
     assert_eq!(stored + known, summed(&cold, "uploaded"));
     module.forget();
     let warm = module.build(&url(&node, "p"), &[]);
     assert!(summed(&warm, "remote hits") > 0, "{warm}");
     // Go may still ask for what it never stores, as the linked program; but nothing is compiled.
     assert!(compiles(&cold) && !compiles(&warm), "{warm}");
-    assert_eq!(count(&node, "go", "p", "hit"), summed(&warm, "remote hits"));
+    assert_eq!(node.count("go", "p", "hit"), summed(&warm, "remote hits"));
     let local = module.build("", &[]);
     assert_eq!(summed(&local, "remote hits"), 0, "{local}");
     assert!(summed(&local, "local hits") > 0 && !compiles(&local), "{local}");
     // Outputs damaged on the server's disk are misses; the build makes them anew.
-    node.signal("TERM");
-    assert!(node.wait().success());
+    node.stop();
     for segment in std::fs::read_dir(data.join("store/segments")).unwrap() {
         flip(&segment.unwrap().path());
     }
@@ -225,7 +224,7 @@ fn a_server_killed_in_the_middle_costs_hits_only() {
     let module = Module::new();
     let child = module.go(&url(&node, "p"), &[]).spawn().unwrap();
     until("the build has stored something", || {
-        (count(&node, "go", "p", "stored") > 0).then_some(())
+        (node.count("go", "p", "stored") > 0).then_some(())
     });
     node.kill();
     module.check(&child.wait_with_output().unwrap());
@@ -238,7 +237,7 @@ fn wrong_credentials_cost_hits_and_are_never_printed() {
     let said = Module::prepared().build(&url(&node, "ios"), &[("KURA_CACHEPROG_TOKEN", token)]);
     assert!(said.contains("it answers 401"), "{said}");
     assert!(!said.contains(token), "{said}");
-    assert_eq!(count(&node, "go", "ios", "stored"), 0);
+    assert_eq!(node.count("go", "ios", "stored"), 0);
 }
 
 #[test]
@@ -293,7 +292,7 @@ fn a_token_that_reads_is_good_enough_and_may_come_from_a_file() {
     };
     assert_eq!(summed(&run(READER, &[], 1), "uploaded"), 0);
     assert_eq!(summed(&run(WRITER, &["--read-only"], 1), "uploaded"), 0);
-    assert_eq!(count(&node, "go", "ios", "stored"), 0);
+    assert_eq!(node.count("go", "ios", "stored"), 0);
     assert_eq!(summed(&run(WRITER, &[], 1), "uploaded"), 1);
     assert_eq!(summed(&run(READER, &[], 1), "remote hits"), 1);
 }

@@ -1,66 +1,42 @@
 //! The two ways in for HTTP/1.1: the plain port and the TLS port of one node. What holds for one holds for the other.
 
-use crate::node::Node;
-use crate::wire::Client;
-use rustls::pki_types::CertificateDer;
-use std::path::Path;
-use std::sync::Arc;
+use crate::node::{Client, Node, wait_for};
+use russet_conformance::http::{Server, Transport};
+use russet_conformance::ours::{certificate, certify};
 
 pub(crate) struct Doors {
     pub(crate) node: Node,
-    trust: Arc<rustls::ClientConfig>,
+    servers: [Server; 2],
     _dir: tempfile::TempDir,
-}
-
-/// One way in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    Plain,
-    Tls,
-}
-
-pub(crate) const BOTH: [Door; 2] = [Door::Plain, Door::Tls];
-
-/// Writes a fresh self-signed certificate; its DER.
-pub(crate) fn certify(dir: &Path) -> CertificateDer<'static> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(dir.join("tls.crt"), made.cert.pem()).unwrap();
-    std::fs::write(dir.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
-    made.cert.der().clone()
-}
-
-/// A client's side of TLS that trusts only that certificate.
-pub(crate) fn trusting(certificate: &CertificateDer<'static>, alpn: &[u8]) -> Arc<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![alpn.to_vec()];
-    Arc::new(config)
 }
 
 impl Doors {
     pub(crate) fn open(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let certificate = certify(dir.path());
-        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-        let (cert, key) = (path("tls.crt"), path("tls.key"));
-        let secure = ["--public-tls-cert-path", cert.as_str(), "--public-tls-key-path", &key];
+        let authority = certify(dir.path()).unwrap();
+        let flags = certificate(dir.path());
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(args.iter().copied()).collect();
+        let node = Node::start(&flags);
+        let server = |address, transport| {
+            let mut server = Server::new(&format!("http://{address}")).unwrap();
+            server.transport = transport;
+            server.trust = vec![authority.clone()];
+            server
+        };
         Self {
-            node: Node::start(&[&secure, args].concat()),
-            trust: trusting(&certificate, b"http/1.1"),
+            servers: [
+                server(node.address, Transport::Http1),
+                server(node.secure.unwrap(), Transport::TlsHttp1),
+            ],
+            node,
             _dir: dir,
         }
     }
 
-    pub(crate) fn enter(&self, door: Door) -> Client {
-        match door {
-            Door::Plain => self.node.client(),
-            Door::Tls => Client::connect_securely(self.node.secure.unwrap(), Arc::clone(&self.trust)),
-        }
+    /// A connection through each.
+    pub(crate) fn enter(&self) -> [Client; 2] {
+        self.servers
+            .each_ref()
+            .map(|server| Client(wait_for(server.wire()).unwrap()))
     }
 }

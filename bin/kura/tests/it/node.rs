@@ -1,30 +1,46 @@
-//! Starts the real binary on a free port and ends it by its own pid.
+//! A node of this build and raw connections to it, for tests that block: the harness of the conformance suite underneath.
 
-use crate::wire::{Client, Response};
-use std::io::{BufRead as _, BufReader};
+use russet_conformance::http::wire::{Response, Wire};
+use russet_stages::kura::{self, Program};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 
 /// Nothing a test waits for takes this long unless it is broken.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Node {
-    child: Child,
-    pub(crate) address: SocketAddr,
-    pub(crate) secure: Option<SocketAddr>,
-    dir: Option<tempfile::TempDir>,
-    pub(crate) data: PathBuf,
-    log: Mutex<Receiver<String>>,
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+/// Waits for it on another thread, so that a test with a runtime of its own may block too.
+pub(crate) fn wait_for<F: Future<Output: Send> + Send>(future: F) -> F::Output {
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| RUNTIME.block_on(future));
+        waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
+pub(crate) struct Node {
+    process: kura::Node,
+    pub(crate) address: SocketAddr,
+    pub(crate) secure: Option<SocketAddr>,
+    pub(crate) data: PathBuf,
+    _home: tempfile::TempDir,
+}
+
+#[derive(Default)]
 pub(crate) struct Options<'a> {
     pub(crate) args: &'a [&'a str],
     pub(crate) env: &'a [(&'a str, &'a str)],
 }
+
+/// Grants only where a token says so.
+pub(crate) const GUARDED: [&str; 4] = ["--tenant-id", "acme", "--bind-address", "127.0.0.1"];
 
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = command_of(Path::new(env!("CARGO_BIN_EXE_kura")));
@@ -45,63 +61,29 @@ impl Node {
     }
 
     pub(crate) fn start_with(options: &Options<'_>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("data");
-        let mut node = Self::start_in(&data, options);
-        node.dir = Some(dir);
-        node
+        let home = tempfile::tempdir().unwrap();
+        let data = home.path().join("data");
+        Self::start_at(home, &data, options)
     }
 
     /// Starts on a folder that outlives the node.
     pub(crate) fn start_in(data: &Path, options: &Options<'_>) -> Self {
-        let mut child = command(&[
-            "serve",
-            "--port",
-            "0",
-            "--https-port",
-            "0",
-            "--log-format",
-            "json",
-            "--cas-capacity-bytes",
-            "4294967296",
-        ])
-        .args(["--data-dir", data.to_str().unwrap()])
-        .args(options.args)
-        .envs(options.env.iter().copied())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-        let (lines, log) = channel();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let _ = lines.send(line);
-            }
-        });
-        let mut seen = Vec::new();
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = log.recv_timeout(left) else {
-                let _ = child.kill();
-                let _ = child.wait();
-                panic!("the node did not start: {seen:#?}");
-            };
-            let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            if event["message"] == "serving" {
-                let parse = |name: &str| event[name].as_str().and_then(|text| text.parse().ok());
-                let address = parse("address").unwrap();
-                return Self {
-                    child,
-                    address,
-                    secure: parse("secure_address"),
-                    dir: None,
-                    data: data.to_owned(),
-                    log: Mutex::new(log),
-                };
-            }
-            seen.push(line);
+        Self::start_at(tempfile::tempdir().unwrap(), data, options)
+    }
+
+    fn start_at(home: tempfile::TempDir, data: &Path, options: &Options<'_>) -> Self {
+        let program = Program::at(env!("CARGO_BIN_EXE_kura"));
+        let mut started = kura::Options::default().args(options.args.iter().copied()).data(data);
+        for (name, value) in options.env {
+            started = started.env(name, *value);
+        }
+        let process = wait_for(kura::Node::start(&program, home.path(), &started)).unwrap();
+        Self {
+            address: process.address,
+            secure: process.secure,
+            process,
+            data: data.to_owned(),
+            _home: home,
         }
     }
 
@@ -114,8 +96,40 @@ impl Node {
         self.client().send(method, target, &[], body)
     }
 
+    /// The text of `/metrics`.
+    pub(crate) fn metrics(&self) -> String {
+        self.send("GET", "/metrics", b"").text().unwrap().to_owned()
+    }
+
+    fn value<T: FromStr + Default>(&self, row: &str) -> T {
+        let value = |line: &str| line.strip_prefix(row)?.strip_prefix(' ')?.parse().ok();
+        self.metrics().lines().find_map(value).unwrap_or_default()
+    }
+
+    /// The value of a metric with its labels; 0 if there is none.
+    pub(crate) fn metric(&self, row: &str) -> f64 {
+        self.value(row)
+    }
+
+    /// The same of one that counts whole things.
+    pub(crate) fn counter(&self, row: &str) -> u64 {
+        self.value(row)
+    }
+
+    /// How often a request of a tool ended so.
+    pub(crate) fn count(&self, tool: &str, project: &str, result: &str) -> u64 {
+        self.counter(&format!(
+            "kura_tool_requests_total{{tool=\"{tool}\",project=\"{project}\",result=\"{result}\"}}"
+        ))
+    }
+
+    /// Waits until a line of `/metrics` is exactly this.
+    pub(crate) fn until_metric(&self, line: &str) {
+        until(line, || self.metrics().lines().any(|found| found == line).then_some(()));
+    }
+
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid().unwrap()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -126,13 +140,28 @@ impl Node {
         assert!(status.success());
     }
 
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    /// Tells it to drain, and waits until it does.
+    pub(crate) fn drain(&self, signal: &str) {
+        self.signal(signal);
+        until("the node drains", || {
+            (self.send("GET", "/ready", b"").status == 503).then_some(())
+        });
     }
 
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        until("the node ends", || self.child.try_wait().unwrap())
+    pub(crate) fn kill(&mut self) {
+        wait_for(self.process.kill()).unwrap();
+    }
+
+    /// Waits for an end without a fault.
+    pub(crate) fn wait(&mut self) {
+        let exit = wait_for(self.process.ended()).unwrap();
+        assert!(exit.starts_with("exit code 0"), "{exit}");
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        self.wait();
     }
 
     /// Seconds of processor time the node has used.
@@ -143,15 +172,66 @@ impl Node {
         ticks / 100.0
     }
 
-    pub(crate) fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().try_iter().collect()
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// Flips a bit of the byte after that text, wherever it lies in the segments of a data folder.
+pub(crate) fn damage(data: &Path, text: &[u8]) {
+    let mut found = 0;
+    for file in std::fs::read_dir(data.join("store/segments")).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(text.len()).position(|window| window == text) {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "nothing to damage");
+}
+
+/// A connection on which exactly the given bytes are sent.
+pub(crate) struct Client(pub(crate) Wire);
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = wait_for(TcpStream::connect(address)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(Wire::new(stream, DEADLINE))
+    }
+
+    /// The other side may have closed already.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        wait_for(self.0.write(bytes));
+    }
+
+    pub(crate) fn send(&mut self, method: &str, target: &str, fields: &[&str], body: &[u8]) -> Response {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: cache\r\n");
+        for field in fields {
+            let _ = write!(request, "{field}\r\n");
+        }
+        if !body.is_empty() {
+            let _ = write!(request, "Content-Length: {}\r\n", body.len());
+        }
+        request.push_str("\r\n");
+        let bytes = [request.as_bytes(), body].concat();
+        wait_for(self.0.exchange(method, &bytes)).unwrap()
+    }
+
+    pub(crate) fn response(&mut self) -> Response {
+        wait_for(self.0.response("GET")).unwrap()
+    }
+
+    /// Everything that still comes until the other side closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        wait_for(self.0.rest()).unwrap()
+    }
+
+    /// Whether the other side closes, with nothing more to say.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        self.rest().is_empty()
     }
 }
 

@@ -128,7 +128,7 @@ async fn grpc_calls_are_traced_like_requests() {
         ],
         env: &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())],
     });
-    let world = crate::reapi::World::with(node).await;
+    let world = crate::reapi::World::with(node);
     let mut request = russet_reapi::client::tonic::Request::new(reapi::GetActionResultRequest {
         instance_name: "ios".to_owned(),
         action_digest: Some(reapi::Digest {
@@ -199,16 +199,10 @@ fn a_dead_collector_is_in_nobodys_way() {
             404
         );
     }
-    until("spans are dropped", || {
-        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
-        let dropped = text
-            .lines()
-            .find_map(|line| line.strip_prefix("kura_trace_spans_total_total{result=\"dropped\"} "))?;
-        (dropped.parse::<f64>().unwrap() > 500.0).then_some(())
-    });
+    let dropped = "kura_trace_spans_total_total{result=\"dropped\"}";
+    until("spans are dropped", || (node.metric(dropped) > 500.0).then_some(()));
     // The end waits for nobody but the one request under way.
-    node.signal("TERM");
-    assert!(node.wait().success());
+    node.stop();
 }
 
 fn analytics<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -283,7 +277,7 @@ fn webhooks_are_signed_and_tell_of_projects_only() {
         (events[0].0.as_str(), &events[0].1["cas_id"]),
         ("/webhooks/cache", &"x1".into())
     );
-    assert!(!node.log().join("").contains(KEY.1));
+    assert!(!node.log().contains(KEY.1));
 }
 
 #[test]
@@ -313,12 +307,7 @@ fn a_failing_webhook_is_tried_again_and_then_left_alone() {
     for _ in 0..3 {
         assert_eq!(server.next().json()["events"][0]["cache_key"], "first");
     }
-    let metric = |line: &str| {
-        until(line, || {
-            let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
-            text.lines().any(|found| found == line).then_some(())
-        });
-    };
+    let metric = |line: &str| node.until_metric(line);
     metric("kura_analytics_events_total_total{pipeline=\"gradle\",result=\"sent\"} 1");
     put("second");
     metric("kura_analytics_circuit_transitions_total_total{pipeline=\"gradle\",result=\"opened\"} 1");
@@ -328,19 +317,11 @@ fn a_failing_webhook_is_tried_again_and_then_left_alone() {
     for number in 0..8 {
         put(&format!("more-{number}"));
     }
-    until("events are dropped", || {
-        let text = String::from_utf8(node.send("GET", "/metrics", b"").body).unwrap();
-        let dropped = text.lines().find_map(|line| {
-            line.strip_prefix("kura_analytics_events_total_total{pipeline=\"gradle\",result=\"dropped\"} ")
-        })?;
-        (dropped.parse::<u32>().unwrap() >= 5).then_some(())
-    });
+    let dropped = "kura_analytics_events_total_total{pipeline=\"gradle\",result=\"dropped\"}";
+    until("events are dropped", || (node.metric(dropped) >= 5.0).then_some(()));
     assert!(server.try_next().is_none());
-    node.signal("TERM");
-    assert!(
-        node.wait().success(),
-        "an open circuit does not keep the node from ending"
-    );
+    // An open circuit does not keep the node from ending.
+    node.stop();
 }
 
 /// Of a process that is killed, the counts of its open window survive as far as they were flushed.

@@ -3,28 +3,16 @@
 use anyhow::Result;
 
 use crate::http::Server;
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        clean,
-        "clean-empties-one-namespace",
-        "clean answers 204, everything of the namespace is a miss, and nothing of another one is",
-        "contract: clean"
-    ),
-    check!(
-        storable_again,
-        "clean-then-store-again",
-        "what was cleaned can be stored again at once, and is new",
-        "contract: clean"
-    ),
-    check!(
-        empty,
-        "clean-of-nothing-is-204",
-        "cleaning what is empty is a success",
-        "contract: clean"
-    ),
-];
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    clean, "clean-empties-one-namespace", "contract: clean":
+        "clean answers 204, everything of the namespace is a miss, and nothing of another one is";
+    storable_again, "clean-then-store-again", "contract: clean":
+        "what was cleaned can be stored again at once, and is new";
+    empty, "clean-of-nothing-is-204", "contract: clean":
+        "cleaning what is empty is a success";
+};
 
 fn allowed(server: &Server) -> Result<String> {
     server.contract()?;
@@ -47,11 +35,18 @@ async fn clean(server: &Server) -> Result<()> {
         .await?;
     let nx = format!("/v1/cache/{key}");
     writer.store(&nx, b"nx").await?;
+    let sibling = format!("/api/cache/gradle/{key}?{}", server.scope_of(&server.victim_project));
+    if let Ok(owner) = server.victim() {
+        owner.store(&sibling, b"theirs").await?;
+    }
     writer.delete(&clean).await?.expect(204)?.expect_body(b"")?;
     writer.get(&server.gradle(&key)).await?.expect(404)?;
     writer.get(&kv).await?.expect(404)?;
     writer.get(&account).await?.expect(200)?.expect_body(b"account")?;
     writer.get(&nx).await?.expect(200)?.expect_body(b"nx")?;
+    if let Ok(owner) = server.victim() {
+        owner.get(&sibling).await?.expect(200)?.expect_body(b"theirs")?;
+    }
     Ok(())
 }
 

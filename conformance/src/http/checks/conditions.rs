@@ -3,34 +3,18 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::http::{Caller, Server};
-use crate::{Check, check};
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        stable,
-        "etag-strong-and-stable",
-        "a blob has a strong tag, the same for every reader and for HEAD; other bytes have another",
-        "RFC 9110 §8.8.3"
-    ),
-    check!(
-        not_modified,
-        "etag-304",
-        "If-None-Match that names the tag (alone, in a list, weakly, as *) is 304 without a body",
-        "RFC 9110 §13.1.2, §15.4.5"
-    ),
-    check!(
-        modified,
-        "etag-other-is-200",
-        "If-None-Match that does not name the tag gives the blob",
-        "RFC 9110 §13.1.2"
-    ),
-    check!(
-        follows,
-        "etag-follows-a-mutable-entry",
-        "a replaced key-value entry has another tag, and the old tag is no 304",
-        "RFC 9110 §8.8.1"
-    ),
-];
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    stable, "etag-strong-and-stable", "RFC 9110 §8.8.3":
+        "a blob has a strong tag, the same for every reader and for HEAD; other bytes have another";
+    not_modified, "etag-304", "RFC 9110 §13.1.2, §15.4.5":
+        "If-None-Match that names the tag (alone, in a list, weakly, as *) is 304 without a body";
+    modified, "etag-other-is-200", "RFC 9110 §13.1.2":
+        "If-None-Match that does not name the tag gives the blob";
+    follows, "etag-follows-a-mutable-entry", "RFC 9110 §8.8.1":
+        "a replaced key-value entry has another tag, and the old tag is no 304";
+};
 
 async fn tagged(server: &Server) -> Result<(Caller<'_>, String, Vec<u8>, String)> {
     server.contract()?;

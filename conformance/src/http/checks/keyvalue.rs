@@ -4,40 +4,20 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::http::Server;
-use crate::{Check, check};
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        round_trip,
-        "keyvalue-round-trip",
-        "entries come back as JSON under their cas_id",
-        "contract: key-value"
-    ),
-    check!(
-        last_wins,
-        "keyvalue-last-write-wins",
-        "every acknowledged write replaces the one before, however fast they follow",
-        "contract: key-value"
-    ),
-    check!(
-        miss,
-        "keyvalue-miss-message",
-        "a miss is 404 with the contract's message",
-        "contract: key-value"
-    ),
-    check!(
-        bad_json,
-        "keyvalue-bad-json-400",
-        "what is no document is 400 and leaves the old one in place",
-        "contract: key-value"
-    ),
-    check!(
-        limit,
-        "keyvalue-limit-413",
-        "a document over the limit is 413 and leaves the old one in place",
-        "contract: key-value"
-    ),
-];
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    round_trip, "keyvalue-round-trip", "contract: key-value":
+        "entries come back as JSON under their cas_id";
+    last_wins, "keyvalue-last-write-wins", "contract: key-value":
+        "every acknowledged write replaces the one before, however fast they follow";
+    miss, "keyvalue-miss-message", "contract: key-value":
+        "a miss is 404 with the contract's message";
+    bad_json, "keyvalue-bad-json-400", "contract: key-value":
+        "what is no document is 400 and leaves the old one in place";
+    limit, "keyvalue-limit-413", "contract: key-value":
+        "a document over the limit is 413 and leaves the old one in place";
+};
 
 fn put(server: &Server) -> String {
     format!("/api/cache/keyvalue?{}", server.scope())
@@ -96,7 +76,11 @@ async fn refused(server: &Server, status: u16, bodies: &[Vec<u8>], key: &str) ->
     let writer = server.writer();
     writer.put(&put(server), &document(key, &["old"])).await?.expect(204)?;
     for body in bodies {
-        writer.put(&put(server), body).await?.expect(status)?.message()?;
+        let message = writer.put(&put(server), body).await?.expect(status)?.message()?;
+        ensure!(
+            status != 413 || message == "Request body exceeded allowed size",
+            "the message is {message:?}"
+        );
     }
     let kept = writer.get(&get(server, key)).await?;
     ensure!(kept.json()? == json!({"entries": [{"value": "old"}]}), "got {kept}");

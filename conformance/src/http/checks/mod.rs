@@ -8,11 +8,11 @@ mod errors;
 mod framing;
 mod keyvalue;
 mod modules;
-mod probes;
+pub(super) mod probes;
 mod ranges;
 mod scope;
 mod stalls;
-mod tools;
+pub(super) mod tools;
 mod trust;
 
 use super::Suite;

@@ -5,52 +5,24 @@ use russet_testkit::wait::{Look, until};
 use serde_json::Value;
 
 use crate::http::Server;
-use crate::{Check, check};
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        up,
-        "probe-up",
-        "/up is 200 with its fields, for anyone",
-        "contract: probes"
-    ),
-    check!(
-        ready,
-        "probe-ready",
-        "/ready is 200 with its fields while the node serves",
-        "contract: probes"
-    ),
-    check!(
-        rollout,
-        "probe-status-rollout",
-        "/status/rollout has every field the rollout gate reads",
-        "contract: probes"
-    ),
-    check!(
-        cluster,
-        "probe-status-cluster",
-        "/status/cluster has its fields",
-        "contract: probes"
-    ),
-    check!(
-        head,
-        "probe-head",
-        "HEAD of a probe is 200 without a body",
-        "RFC 9110 §9.3.2"
-    ),
-    check!(
-        names,
-        "metrics-names",
-        "/metrics has the names dashboards query, in the text format",
-        "contract: metrics"
-    ),
-    check!(
-        counted,
-        "metrics-count-requests",
-        "a hit, a miss and a write are counted under route, status and producer",
-        "contract: metrics"
-    ),
-];
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    up, "probe-up", "contract: probes":
+        "/up is 200 with its fields, for anyone";
+    ready, "probe-ready", "contract: probes":
+        "/ready is 200 with its fields while the node serves";
+    rollout, "probe-status-rollout", "contract: probes":
+        "/status/rollout has every field the rollout gate reads";
+    cluster, "probe-status-cluster", "contract: probes":
+        "/status/cluster has its fields";
+    head, "probe-head", "RFC 9110 §9.3.2":
+        "HEAD of a probe is 200 without a body";
+    names, "metrics-names", "contract: metrics":
+        "/metrics has the names dashboards query, in the text format";
+    gradle, "metrics-count-requests", "contract: metrics":
+        "a hit, a miss and a write are counted under route, status and producer";
+};
 
 async fn document(server: &Server, path: &str) -> Result<Value> {
     server.contract()?;
@@ -211,6 +183,11 @@ async fn names(server: &Server) -> Result<()> {
         let typed = format!("# TYPE {name} ");
         ensure!(text.lines().any(|line| line.starts_with(&typed)), "no metric {name}");
     }
+    // A name is described once.
+    let mut described = std::collections::HashSet::new();
+    for line in text.lines().filter(|line| line.starts_with("# TYPE ")) {
+        ensure!(described.insert(line.split(' ').nth(2)), "twice: {line}");
+    }
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let value = line.rsplit(' ').next().unwrap_or_default();
         ensure!(value.parse::<f64>().is_ok(), "no number in {line:?}");
@@ -219,41 +196,51 @@ async fn names(server: &Server) -> Result<()> {
 }
 
 /// What a miss, a write and a hit add to.
-const ROWS: [&str; 6] = [
+const ROWS: [&str; 7] = [
     r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="201"}"#,
     r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="200"}"#,
     r#"kura_http_requests_total_total{route="/api/cache/gradle/{cache_key}",status="404"}"#,
     r#"kura_artifact_reads_total_total{producer="gradle",result="hit"}"#,
     r#"kura_artifact_reads_total_total{producer="gradle",result="miss"}"#,
     r#"kura_artifact_writes_total_total{producer="gradle",result="created"}"#,
+    r#"kura_artifact_write_bytes_total_total{producer="gradle",result="created"}"#,
 ];
 
-async fn counted(server: &Server) -> Result<()> {
+/// The value of a counter with its labels; 0 if it never counted.
+pub(in crate::http) async fn metric(server: &Server, row: &str) -> Result<f64> {
+    let answer = server.anonymous().get("/metrics").await?;
+    let value = answer
+        .text()?
+        .lines()
+        .find_map(|line| line.strip_prefix(row)?.trim().parse().ok());
+    Ok(value.unwrap_or(0.0))
+}
+
+/// Waits until a counter has come so far: a request is counted when its answer is out, so the client may be ahead of it.
+pub(super) async fn counted(server: &Server, row: &str, least: f64) -> Result<()> {
+    until(row, server.patience, || async move {
+        let now = metric(server, row).await?;
+        Ok(if now >= least {
+            Look::Done(())
+        } else {
+            Look::not_yet(now)
+        })
+    })
+    .await
+}
+
+async fn gradle(server: &Server) -> Result<()> {
     server.contract()?;
-    let count = |wanted: &'static str| async move {
-        let text = String::from_utf8(server.anonymous().get("/metrics").await?.body)?;
-        let line = text.lines().find_map(|line| line.strip_prefix(wanted));
-        Ok::<_, anyhow::Error>(line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0))
-    };
     let mut before = Vec::new();
     for row in ROWS {
-        before.push(count(row).await?);
+        before.push(metric(server, row).await?);
     }
     let (writer, target) = (server.writer(), server.gradle(&server.key("counted")));
     writer.get(&target).await?.expect(404)?;
     writer.put(&target, b"x").await?.expect(201)?;
     writer.get(&target).await?.expect(200)?;
     for (row, before) in ROWS.into_iter().zip(before) {
-        // A request is counted when its answer is out, so the client may be ahead of the counter.
-        until(row, server.patience, || async move {
-            let now = count(row).await?;
-            Ok(if now >= before + 1.0 {
-                Look::Done(())
-            } else {
-                Look::not_yet(now)
-            })
-        })
-        .await?;
+        counted(server, row, before + 1.0).await?;
     }
     Ok(())
 }

@@ -60,9 +60,7 @@ impl<'s> Scene<'s> {
             let answer = caller.send(method, &target, fields, body).await?;
             self.leaks_nothing(&answer)
                 .with_context(|| format!("{method} {target}"))?;
-            answer
-                .expect_any(statuses)
-                .with_context(|| format!("{method} {target}"))?;
+            answer.expect_any(statuses)?;
         }
         self.unharmed().await
     }

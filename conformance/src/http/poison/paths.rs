@@ -4,52 +4,32 @@ use anyhow::{Context, Result, ensure};
 
 use super::Scene;
 use crate::http::Server;
-use crate::{Check, check};
+use crate::http::checks::probes::metric;
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        traversal,
-        "poison-path-traversal",
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    traversal, "poison-path-traversal", "RFC 3986 §5.2.4":
         "dot segments, in whatever encoding, reach neither another project nor another route nor a file",
-        "RFC 3986 §5.2.4",
-        naive: "joins the decoded key onto a folder, or lets a router resolve .. after authorisation"
-    ),
-    check!(
-        apart,
-        "poison-path-keys-stay-apart",
+        naive: "joins the decoded key onto a folder, or lets a router resolve .. after authorisation";
+    apart, "poison-path-keys-stay-apart", "contract: keys are opaque":
         "keys that differ in case, encoding, NUL, slashes or length are different keys, and none cuts another short",
-        "contract: keys are opaque",
-        naive: "normalises, truncates at NUL, decodes twice or folds case, so that two keys share one entry"
-    ),
-    check!(
-        files,
-        "poison-path-files",
+        naive: "normalises, truncates at NUL, decodes twice or folds case, so that two keys share one entry";
+    files, "poison-path-files", "contract: keys are opaque":
         "no key reads a file of the machine",
-        "contract: keys are opaque",
-        naive: "serves /etc/passwd to ..%2f..%2fetc%2fpasswd"
-    ),
-    check!(
-        modules,
-        "poison-path-module-identity",
+        naive: "serves /etc/passwd to ..%2f..%2fetc%2fpasswd";
+    modules, "poison-path-module-identity", "contract: module multipart":
         "category, hash and name cannot be shifted into one another",
-        "contract: module multipart",
-        naive: "joins category/hash/name with a separator that may stand in each of them"
-    ),
-    check!(
-        uploads,
-        "poison-path-foreign-upload",
+        naive: "joins category/hash/name with a separator that may stand in each of them";
+    uploads, "poison-path-foreign-upload", "contract: module multipart":
         "an upload id of another project is unknown, and its upload stays what it was",
-        "contract: module multipart",
-        naive: "finds uploads by id alone, so that a guessed or leaked id poisons somebody's module"
-    ),
-    check!(
-        routes,
-        "poison-path-route-tricks",
+        naive: "finds uploads by id alone, so that a guessed or leaked id poisons somebody's module";
+    routes, "poison-path-route-tricks", "RFC 9110 §4.2.3":
         "doubled slashes, parameters and case in the path lead to no route with fewer checks",
-        "RFC 9110 §4.2.3",
-        naive: "authorises by a prefix of the raw path and routes by the cleaned one"
-    ),
-];
+        naive: "authorises by a prefix of the raw path and routes by the cleaned one";
+    tool_keys, "poison-path-tool-keys", "contract: tools":
+        "on the routes of tools a key with dot segments, NUL or escaped slashes is refused; Gradle's are one opaque segment",
+        naive: "joins the rest of the path onto the project's folder";
+};
 
 async fn traversal(server: &Server) -> Result<()> {
     let scene = Scene::set(server).await?;
@@ -116,6 +96,21 @@ async fn apart(server: &Server) -> Result<()> {
         }
     }
     ensure!(stored.contains(&base), "a plain key was refused");
+    // What looks like a path is a key like any other.
+    for key in [
+        "..",
+        "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "%252e",
+        "a%00b",
+        "%2F",
+        "a;b",
+        "con",
+    ] {
+        let (target, body) = (server.gradle(key), key.as_bytes());
+        writer.put(&target, body).await?.expect_any(&[200, 201])?;
+        let hit = writer.get(&target).await?;
+        hit.expect(200)?.expect_body(body)?;
+    }
     for key in &stored {
         let hit = writer.get(&server.gradle(key)).await?;
         hit.expect(200)?
@@ -240,5 +235,40 @@ async fn routes(server: &Server) -> Result<()> {
             }
         }
     }
+    scene.unharmed().await
+}
+
+async fn tool_keys(server: &Server) -> Result<()> {
+    let scene = Scene::set(server).await?;
+    let (writer, mine, theirs) = (server.writer(), &server.project, &server.victim_project);
+    let entries = metric(server, "kura_manifest_index_entries").await?;
+    for target in [
+        format!("/generic/{mine}/../{theirs}/k"),
+        format!("/generic/{mine}/%2e%2e/{theirs}/k"),
+        format!("/generic/{mine}/a//b"),
+        format!("/generic/{mine}/a/./b"),
+        format!("/generic/{mine}/a%00b"),
+        format!("/maven/{mine}/v1/../../{theirs}/app.jar"),
+        format!("/sccache/{mine}/a/..%2f..%2fb"),
+        format!("/ccache/{mine}/../{theirs}"),
+        format!("/ccache/{mine}/ab/.."),
+        format!("/bazel/{mine}/cas/..%2f..%2f"),
+        format!("/bazel/{mine}/ac/AB"),
+        format!("/go/{mine}/..%2fx"),
+        format!("/v8/artifacts/..%2fx?slug={mine}"),
+    ] {
+        let refused = writer.put(&target, b"poison").await?;
+        refused.expect(400)?;
+    }
+    let now = metric(server, "kura_manifest_index_entries").await?;
+    ensure!(
+        now.to_bits() == entries.to_bits(),
+        "{entries} entries were {now} afterwards"
+    );
+    let key = server.key("opaque");
+    let gradle = |escaped: &str| format!("/gradle/{mine}/{escaped}{key}");
+    writer.put(&gradle("%2e%2e%2f"), b"x").await?.expect(200)?;
+    writer.get(&gradle("..%2F")).await?.expect(200)?.expect_body(b"x")?;
+    writer.get(&gradle("")).await?.expect(404)?;
     scene.unharmed().await
 }

@@ -3,68 +3,39 @@
 use anyhow::{Context, Result};
 
 use super::{Scene, gradle};
-use crate::http::Server;
 use crate::http::server::escape;
-use crate::{Check, check};
+use crate::http::{Server, entries};
+use crate::{Check, checks};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        duplicate,
-        "poison-scope-duplicate",
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    duplicate, "poison-scope-duplicate", "incident scope-confusion":
         "a scope parameter given twice is refused, in either order",
-        "incident scope-confusion",
-        naive: "authorises the first value and acts on the last"
-    ),
-    check!(
-        encoded,
-        "poison-scope-encoded-duplicate",
+        naive: "authorises the first value and acts on the last";
+    encoded, "poison-scope-encoded-duplicate", "incident scope-confusion":
         "a percent-encoded duplicate of a parameter's name is a duplicate",
-        "incident scope-confusion",
-        naive: "authorises what the raw query says and acts on what the decoded one says"
-    ),
-    check!(
-        spellings,
-        "poison-scope-both-spellings",
+        naive: "authorises what the raw query says and acts on what the decoded one says";
+    spellings, "poison-scope-both-spellings", "incident scope-confusion":
         "both spellings of one parameter together are refused",
-        "incident scope-confusion",
-        naive: "authorises project_handle and acts on namespace_id, or the reverse"
-    ),
-    check!(
-        empty,
-        "poison-scope-empty-and-alias",
+        naive: "authorises project_handle and acts on namespace_id, or the reverse";
+    empty, "poison-scope-empty-and-alias", "incident scope-confusion":
         "an empty parameter beside its alias is refused",
-        "incident scope-confusion",
-        naive: "authorises the project of the alias and acts on the account"
-    ),
-    check!(
-        tenants,
-        "poison-scope-other-tenant",
+        naive: "authorises the project of the alias and acts on the account";
+    tenants, "poison-scope-other-tenant", "contract: tenancy":
         "naming another tenant, alone or beside the own, is refused",
-        "contract: tenancy",
-        naive: "takes the tenant of the query for the tenant of the data"
-    ),
-    check!(
-        handles,
-        "poison-scope-handle-tricks",
+        naive: "takes the tenant of the query for the tenant of the data";
+    handles, "poison-scope-handle-tricks", "contract: tenancy":
         "a handle with separators, traversal, NUL, white space or other alphabets names nothing",
-        "contract: tenancy",
-        naive: "joins the handle into a storage key or path, so that it ends in another project"
-    ),
-    check!(
-        lookalikes,
-        "poison-scope-lookalike-parameters",
+        naive: "joins the handle into a storage key or path, so that it ends in another project";
+    lookalikes, "poison-scope-lookalike-parameters", "contract: tenancy":
         "parameters that only look like the scope's change nothing about it",
-        "contract: tenancy",
-        naive: "a lenient second parser reads namespace_id[], Namespace_Id or ; as the scope"
-    ),
-    check!(
-        elsewhere,
-        "poison-scope-in-headers-or-body",
+        naive: "a lenient second parser reads namespace_id[], Namespace_Id or ; as the scope";
+    elsewhere, "poison-scope-in-headers-or-body", "contract: tenancy":
         "a scope named in header fields or in a document changes nothing about the query's",
-        "contract: tenancy",
-        naive: "lets x-kura-tenant-id or a member of the document override what was authorised"
-    ),
-];
+        naive: "lets x-kura-tenant-id or a member of the document override what was authorised";
+    beside_the_path, "poison-scope-beside-the-path", "contract: tenancy":
+        "on a route with the project in its path, one in the query, or a project that is no name, is refused",
+        naive: "authorises the project of the path and acts on that of the query, or joins any text onto a key";
+};
 
 async fn queries(server: &Server, queries: &[String], statuses: &[u16]) -> Result<()> {
     let scene = Scene::set(server).await?;
@@ -182,7 +153,7 @@ async fn lookalikes(server: &Server) -> Result<()> {
         let key = server.key("lookalike");
         server.writer().put(&gradle(&key, &query), b"poison").await?;
         let stored = scene.owner.get(&scene.target(&key)).await?;
-        stored.expect(404).with_context(|| query.clone())?;
+        stored.expect(404)?;
         server.writer().put(&gradle(&scene.key, &query), b"poison").await?;
         scene.unharmed().await.with_context(|| query.clone())?;
     }
@@ -230,6 +201,38 @@ async fn elsewhere(server: &Server) -> Result<()> {
     for name in ["", "-a", "-b"] {
         let get = format!("/api/cache/keyvalue/{key}{name}?{}", server.scope_of(theirs));
         owner.get(&get).await?.expect(404).with_context(|| get.clone())?;
+    }
+    scene.unharmed().await
+}
+
+async fn beside_the_path(server: &Server) -> Result<()> {
+    let scene = Scene::set(server).await?;
+    let (writer, mine, theirs) = (server.writer(), &server.project, &server.victim_project);
+    for entry in entries(mine, &server.key("beside")) {
+        let separator = if entry.target.contains('?') { '&' } else { '?' };
+        for parameter in [
+            format!("namespace_id={theirs}"),
+            format!("tenant_id={}", server.tenant),
+            format!("%6eamespace_id={theirs}"),
+            "project_handle=x".to_owned(),
+        ] {
+            let target = format!("{}{separator}{parameter}", entry.target);
+            let refused = writer.send("PUT", &target, &entry.fields(), &entry.body).await?;
+            refused.expect(400)?;
+        }
+        writer.get(&entry.target).await?.expect(404)?;
+    }
+    let up = format!("{mine}%2f..%2f{theirs}");
+    let twice = format!("{mine}%252f");
+    for project in ["..", "%2e%2e", &up, "%00", "-x", "a%20b", "", &twice] {
+        for entry in entries(project, &server.key("names")) {
+            // Turborepo without a team means the default project.
+            if entry.tool == "turborepo" && project.is_empty() {
+                continue;
+            }
+            let refused = entry.put(writer).await?;
+            refused.expect_any(&[400, 404])?;
+        }
     }
     scene.unharmed().await
 }

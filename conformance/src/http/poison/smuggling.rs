@@ -3,101 +3,49 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::http::{Server, Transport};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        two_framings,
-        "poison-smuggle-cl-te",
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    two_framings, "poison-smuggle-cl-te", "RFC 9112 §6.1, §11.2":
         "Content-Length beside Transfer-Encoding, in either order, is refused",
-        "RFC 9112 §6.1, §11.2",
-        naive: "lets one of them win; a proxy lets the other"
-    ),
-    check!(
-        two_lengths,
-        "poison-smuggle-cl-cl",
+        naive: "lets one of them win; a proxy lets the other";
+    two_lengths, "poison-smuggle-cl-cl", "RFC 9110 §8.6":
         "two Content-Lengths, equal or not, in one field or two, hide nothing",
-        "RFC 9110 §8.6",
-        naive: "uses the first; a proxy uses the last"
-    ),
-    check!(
-        length_forms,
-        "poison-smuggle-length-forms",
+        naive: "uses the first; a proxy uses the last";
+    length_forms, "poison-smuggle-length-forms", "RFC 9110 §8.6":
         "a length that is not digits only is refused",
-        "RFC 9110 §8.6",
-        naive: "parses +5, 0x5, 5.0 or ' 5 5' as a number"
-    ),
-    check!(
-        codings,
-        "poison-smuggle-te-forms",
+        naive: "parses +5, 0x5, 5.0 or ' 5 5' as a number";
+    codings, "poison-smuggle-te-forms", "RFC 9112 §6.1":
         "any Transfer-Encoding but exactly chunked hides nothing",
-        "RFC 9112 §6.1",
-        naive: "finds the word chunked anywhere in the value, or ignores what it does not know and reads no body"
-    ),
-    check!(
-        folded,
-        "poison-smuggle-obs-fold",
+        naive: "finds the word chunked anywhere in the value, or ignores what it does not know and reads no body";
+    folded, "poison-smuggle-obs-fold", "RFC 9112 §5.1, §5.2":
         "a folded line, or white space around a field's name, is refused",
-        "RFC 9112 §5.1, §5.2",
-        naive: "ignores the line, which a proxy took for a framing field"
-    ),
-    check!(
-        bare_ends,
-        "poison-smuggle-bare-line-ends",
+        naive: "ignores the line, which a proxy took for a framing field";
+    bare_ends, "poison-smuggle-bare-line-ends", "RFC 9112 §2.2":
         "CR or LF alone ends no line that hides a field or a request",
-        "RFC 9112 §2.2",
-        naive: "splits lines at \\n or \\r and sees a field that a proxy does not"
-    ),
-    check!(
-        control,
-        "poison-smuggle-control-bytes",
+        naive: "splits lines at \\n or \\r and sees a field that a proxy does not";
+    control, "poison-smuggle-control-bytes", "RFC 9110 §5.5":
         "NUL and other control bytes in a request head are refused",
-        "RFC 9110 §5.5",
-        naive: "cuts a field at NUL, or skips the byte"
-    ),
-    check!(
-        chunks,
-        "poison-smuggle-chunk-forms",
+        naive: "cuts a field at NUL, or skips the byte";
+    chunks, "poison-smuggle-chunk-forms", "RFC 9112 §7.1":
         "a chunk size that is not plain hexadecimal, or lines that end oddly, hide nothing",
-        "RFC 9112 §7.1",
-        naive: "stops parsing a size at the first odd byte, or takes LF for CRLF"
-    ),
-    check!(
-        old_version,
-        "poison-smuggle-http-1.0-chunked",
+        naive: "stops parsing a size at the first odd byte, or takes LF for CRLF";
+    old_version, "poison-smuggle-http-1.0-chunked", "RFC 9112 §6.1":
         "Transfer-Encoding in HTTP/1.0 hides nothing",
-        "RFC 9112 §6.1",
-        naive: "ignores the coding because of the version, and reads the chunks as requests"
-    ),
-    check!(
-        bodies,
-        "poison-smuggle-body-of-a-read",
+        naive: "ignores the coding because of the version, and reads the chunks as requests";
+    bodies, "poison-smuggle-body-of-a-read", "RFC 9110 §9.3.1":
         "the body of GET, HEAD and DELETE is a body, not the next request",
-        "RFC 9110 §9.3.1",
-        naive: "reads no body because the method has none"
-    ),
-    check!(
-        unread,
-        "poison-smuggle-unread-body",
+        naive: "reads no body because the method has none";
+    unread, "poison-smuggle-unread-body", "RFC 9112 §9.3":
         "the body of a request that was answered early (known key, refused, unknown path) is never a request",
-        "RFC 9112 §9.3",
-        naive: "answers without reading the body and takes it for the next request"
-    ),
-    check!(
-        line,
-        "poison-smuggle-request-line",
+        naive: "answers without reading the body and takes it for the next request";
+    line, "poison-smuggle-request-line", "RFC 9112 §3":
         "CR, LF and white space in method, target or version hide no second request",
-        "RFC 9112 §3",
-        naive: "splits the line at any white space, or decodes %0d%0a in the target before parsing"
-    ),
-    check!(
-        http2_length,
-        "poison-smuggle-http2-length",
+        naive: "splits the line at any white space, or decodes %0d%0a in the target before parsing";
+    http2_length, "poison-smuggle-http2-length", "RFC 9113 §8.1.1":
         "over HTTP/2 a Content-Length that lies about the data is refused and nothing is stored",
-        "RFC 9113 §8.1.1",
-        naive: "believes the field and stores a shorter body"
-    ),
-];
+        naive: "believes the field and stores a shorter body";
+};
 
 /// Sends ambiguous requests with a whole write hidden behind each, and looks whether anybody served it.
 struct Trap<'s> {
@@ -135,11 +83,17 @@ impl<'s> Trap<'s> {
 
     /// `request` and the hidden write go out in one piece; at most one answer may come back, and nothing hidden be stored.
     async fn spring(&self, what: &str, request: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        self.sprung(what, request, true).await
+    }
+
+    async fn sprung(&self, what: &str, request: impl AsRef<[u8]>, finish: bool) -> Result<Vec<u8>> {
         let mut wire = self.server.wire().await?;
         let mut bytes = request.as_ref().to_vec();
         bytes.extend(self.smuggled());
         wire.write(&bytes).await;
-        wire.finish().await;
+        if finish {
+            wire.finish().await;
+        }
         let rest = wire.rest().await.with_context(|| format!("{what:?}"))?;
         let text = String::from_utf8_lossy(&rest);
         let answers = text.matches("HTTP/1.").count();
@@ -150,9 +104,15 @@ impl<'s> Trap<'s> {
 
     /// The same, where nothing but a refusal is right.
     async fn refused(&self, what: &str, request: impl AsRef<[u8]>) -> Result<()> {
-        let rest = self.spring(what, request).await?;
+        // By the contract the server ends the connection by itself, and says that it does.
+        let contract = self.server.contract().is_ok();
+        let rest = self.sprung(what, request, !contract).await?;
         let text = String::from_utf8_lossy(&rest);
         let line = text.lines().next().unwrap_or_default();
+        ensure!(
+            !contract || text.to_ascii_lowercase().contains("\r\nconnection: close\r\n"),
+            "{what:?}: no end was announced: {text:?}"
+        );
         ensure!(
             line.is_empty()
                 || [" 400", " 501", " 505", " 417"]
@@ -205,6 +165,10 @@ async fn two_lengths(server: &Server) -> Result<()> {
     let trap = Trap::new(server);
     for fields in ["Content-Length: 300\r\nContent-Length: 300", "Content-Length: 300, 300"] {
         trap.spring(fields, trap.head(fields)).await?;
+    }
+    if server.contract().is_ok() {
+        trap.refused("equal lengths", trap.head("Content-Length: 0\r\nContent-Length: 0"))
+            .await?;
     }
     Ok(())
 }
@@ -282,6 +246,7 @@ async fn control(server: &Server) -> Result<()> {
         ("X: a\u{7f}b", ""),
         ("Content-Length: 0\0", ""),
         ("Host\0: x", ""),
+        ("Host: y", ""),
     ];
     all_refused(server, &cases).await
 }
@@ -305,6 +270,12 @@ async fn chunks(server: &Server) -> Result<()> {
     all_refused(server, &cases).await?;
     // LF alone is forgiven by some; whatever is made of it, nothing may hide behind it.
     let trap = Trap::new(server);
+    if server.contract().is_ok() {
+        // Extensions and trailers are lawful, and nothing that a cache needs.
+        for body in ["0;ext\r\n\r\n", "0\r\nX: y\r\n\r\n"] {
+            trap.refused(body, format!("{}{body}", trap.head(coded))).await?;
+        }
+    }
     for body in ["0\n\n", "0\r\n\n", "0\n\r\n", "1\na\n0\n\n", "0;a=b\n\r\n"] {
         let request = format!("{}{body}", trap.head(coded));
         let mut wire = server.wire().await?;

@@ -8,115 +8,55 @@ use serde_json::{Value, json};
 use super::Scene;
 use crate::http::tokens::{Es256, Forge, grants, hs256, now, unsigned};
 use crate::http::{Caller, Server};
-use crate::{Check, check, not_applicable};
+use crate::{Check, checks, not_applicable};
 
-pub(super) const CHECKS: &[Check<Server>] = &[
-    check!(
-        none,
-        "poison-token-none",
+pub(super) const CHECKS: &[Check<Server>] = checks! {
+    none, "poison-token-none", "contract: auth":
         "who shows no token writes, reads and deletes nothing",
-        "contract: auth",
-        naive: "is open, or checks reads only"
-    ),
-    check!(
-        tampered,
-        "poison-token-tampered",
+        naive: "is open, or checks reads only";
+    tampered, "poison-token-tampered", "RFC 7515 §5.2":
         "a good token whose claims were exchanged is refused",
-        "RFC 7515 §5.2",
-        naive: "reads the claims without checking the signature"
-    ),
-    check!(
-        wrong_key,
-        "poison-token-forged",
+        naive: "reads the claims without checking the signature";
+    wrong_key, "poison-token-forged", "RFC 7515 §5.2":
         "tokens signed with another key, an empty one or a well-known one are refused",
-        "RFC 7515 §5.2",
-        naive: "accepts any well-formed signature, or ships with a default secret"
-    ),
-    check!(
-        alg_none,
-        "poison-token-alg-none",
+        naive: "accepts any well-formed signature, or ships with a default secret";
+    alg_none, "poison-token-alg-none", "RFC 8725 §3.1":
         "unsigned tokens are refused, however none is spelled",
-        "RFC 8725 §3.1",
-        naive: "takes the algorithm from the token, and none for an algorithm"
-    ),
-    check!(
-        confusion,
-        "poison-token-key-confusion",
+        naive: "takes the algorithm from the token, and none for an algorithm";
+    confusion, "poison-token-key-confusion", "RFC 8725 §2.1":
         "the public key used as an HMAC secret signs nothing",
-        "RFC 8725 §2.1",
-        naive: "takes the algorithm from the token and the key from the configuration"
-    ),
-    check!(
-        embedded,
-        "poison-token-embedded-key",
+        naive: "takes the algorithm from the token and the key from the configuration";
+    embedded, "poison-token-embedded-key", "RFC 8725 §3.10":
         "a key that comes with the token (jwk, jku, x5c, kid) is not used",
-        "RFC 8725 §3.10",
-        naive: "verifies the token with the key the token brought along"
-    ),
-    check!(
-        expired,
-        "poison-token-expired",
+        naive: "verifies the token with the key the token brought along";
+    expired, "poison-token-expired", "RFC 7519 §4.1.4":
         "a token is refused once it has ended, and one that never ends at all",
-        "RFC 7519 §4.1.4",
-        naive: "does not look at exp, or believes a cached decision for ever"
-    ),
-    check!(
-        early,
-        "poison-token-not-yet-valid",
+        naive: "does not look at exp, or believes a cached decision for ever";
+    early, "poison-token-not-yet-valid", "RFC 7519 §4.1.5":
         "a token is refused before it begins",
-        "RFC 7519 §4.1.5",
-        naive: "does not look at nbf"
-    ),
-    check!(
-        repeated,
-        "poison-token-repeated-claims",
+        naive: "does not look at nbf";
+    repeated, "poison-token-repeated-claims", "RFC 7519 §4":
         "claims that occur twice make a token invalid, rightly signed or not",
-        "RFC 7519 §4",
-        naive: "the issuer's parser took the first grant, the cache's parser takes the last"
-    ),
-    check!(
-        critical,
-        "poison-token-critical-extension",
+        naive: "the issuer's parser took the first grant, the cache's parser takes the last";
+    critical, "poison-token-critical-extension", "RFC 7515 §4.1.11":
         "a token with an extension marked critical that nobody understands is refused",
-        "RFC 7515 §4.1.11",
-        naive: "ignores crit"
-    ),
-    check!(
-        mistyped,
-        "poison-token-mistyped-claims",
+        naive: "ignores crit";
+    mistyped, "poison-token-mistyped-claims", "contract: auth":
         "grants of the wrong type or for lookalike names grant nothing",
-        "contract: auth",
-        naive: "compares prefixes, splits handles loosely, or takes a string for a list"
-    ),
-    check!(
-        replayed,
-        "poison-token-of-another-project",
+        naive: "compares prefixes, splits handles loosely, or takes a string for a list";
+    replayed, "poison-token-of-another-project", "contract: auth":
         "a good token of one project, replayed in another, is refused",
-        "contract: auth",
-        naive: "checks that the token is good, not what it is good for; or caches the decision by token only"
-    ),
-    check!(
-        other_tenant,
-        "poison-token-of-another-tenant",
+        naive: "checks that the token is good, not what it is good for; or caches the decision by token only";
+    other_tenant, "poison-token-of-another-tenant", "contract: auth":
         "a good token of another tenant is refused",
-        "contract: auth",
-        naive: "looks for the project's name without its account"
-    ),
-    check!(
-        read_only,
-        "poison-token-read-only",
+        naive: "looks for the project's name without its account";
+    read_only, "poison-token-read-only", "contract: auth":
         "a token that may read may not write, by any method",
-        "contract: auth",
-        naive: "checks writing on PUT only"
-    ),
-    check!(
-        elsewhere,
-        "poison-token-in-the-wrong-place",
+        naive: "checks writing on PUT only";
+    elsewhere, "poison-token-in-the-wrong-place", "RFC 6750 §2":
         "a token in the query, a cookie, another field or a second Authorization is no credential",
-        "RFC 6750 §2",
-        naive: "accepts ?access_token=, which ends in logs, or checks the first of two headers and uses the last"
-    ),
-];
+        naive: "accepts ?access_token=, which ends in logs, or checks the first of two headers and uses the last";
+};
 
 /// What the forger wants to be allowed.
 fn wanted(server: &Server) -> Value {

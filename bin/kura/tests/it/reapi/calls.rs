@@ -1,15 +1,16 @@
 //! What is true of every call: it ends when its client stops waiting, it is counted while it lasts, and it is told of afterwards.
 
-use super::{World, code, messages, noise, tokio_stream};
+use super::{World, code, connect, noise};
 use crate::node::{DEADLINE, Node, Options, until};
-use crate::tools::metric;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use russet_conformance::reapi::target::pieces;
 use russet_reapi::Function;
-use russet_reapi::client::tonic::{self, Code};
+use russet_reapi::client::CapabilitiesClient;
+use russet_reapi::client::tonic::{Code, Request};
 use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, ReadRequest, WriteRequest};
 use russet_reapi::proto::reapi;
 use std::convert::Infallible;
@@ -60,11 +61,11 @@ fn whole(bytes: Bytes) -> BoxBody<Bytes, Infallible> {
 /// Nobody looked at `grpc-timeout`: a call lasted until its client was gone or the stall timeout, a minute later.
 #[tokio::test]
 async fn a_call_ends_when_its_client_stops_waiting() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let content = noise(1, 400_000);
     let digest = Function::Sha256.digest(&content);
     let name = format!("uploads/u/blobs/{digest}");
-    let first = framed(&messages(&name, &content[..1000], 1000, 0, false)[0]);
+    let first = framed(&pieces(&name, &content.slice(..1000), 0, false)[0]);
     // Sends one message and then nothing, for ever.
     let silent = futures::StreamExt::chain(
         futures::stream::iter([Ok::<_, Infallible>(Frame::data(first))]),
@@ -94,18 +95,18 @@ async fn a_call_ends_when_its_client_stops_waiting() {
             "{nonsense}"
         );
     }
-    let inflight = || world.node.send("GET", "/ready", b"").json()["grpc_inflight_requests"].as_i64();
+    let inflight = || world.node.send("GET", "/ready", b"").json().unwrap()["grpc_inflight_requests"].as_i64();
     until("the calls are over", || (inflight() == Some(0)).then_some(()));
 }
 
 /// `/ready` said 0 whatever was under way, and counted calls as HTTP requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_in_flight_are_told_apart_and_waited_for() {
-    let mut world = World::start(&[]).await;
+    let mut world = World::start(&[]);
     let content = noise(2, 400_000);
     let digest = Function::Sha256.digest(&content);
     let name = format!("uploads/u/blobs/{digest}");
-    let mut pieces = messages(&name, &content, 100_000, 0, true);
+    let mut pieces = pieces(&name, &content, 0, true);
     let (send, mut receive) = mpsc::channel::<WriteRequest>(8);
     send.send(pieces.remove(0)).await.unwrap();
     let mut bytes = world.bytes();
@@ -113,7 +114,7 @@ async fn calls_in_flight_are_told_apart_and_waited_for() {
     let writing = tokio::spawn(async move { bytes.write(stream).await });
     let node = &world.node;
     let counts = || {
-        let ready = node.send("GET", "/ready", b"").json();
+        let ready = node.send("GET", "/ready", b"").json().unwrap();
         (
             ready["grpc_inflight_requests"].as_i64().unwrap(),
             ready["http_inflight_requests"].as_i64().unwrap(),
@@ -121,12 +122,9 @@ async fn calls_in_flight_are_told_apart_and_waited_for() {
     };
     tokio::task::block_in_place(|| {
         until("the call is counted", || (counts() == (1, 0)).then_some(()));
-        let rollout = node.send("GET", "/status/rollout", b"").json();
+        let rollout = node.send("GET", "/status/rollout", b"").json().unwrap();
         assert_eq!(rollout["grpc_inflight_requests"], 1);
-        node.signal("TERM");
-        until("the node drains", || {
-            (node.send("GET", "/ready", b"").status == 503).then_some(())
-        });
+        node.drain("TERM");
         assert_eq!(counts(), (1, 0), "a call that has begun goes on");
     });
     for piece in pieces {
@@ -134,8 +132,7 @@ async fn calls_in_flight_are_told_apart_and_waited_for() {
     }
     let answer = tokio::time::timeout(DEADLINE, writing).await.unwrap().unwrap();
     assert_eq!(answer.unwrap().into_inner().committed_size, 400_000);
-    let status = tokio::task::spawn_blocking(move || world.node.wait());
-    assert!(status.await.unwrap().success());
+    tokio::task::spawn_blocking(move || world.node.wait()).await.unwrap();
 }
 
 #[tokio::test]
@@ -161,7 +158,7 @@ async fn usage_says_how_clients_spoke() {
         args: &args,
         env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
     };
-    let world = World::with(Node::start_in(dir.path(), &options)).await;
+    let world = World::with(Node::start_in(dir.path(), &options));
     let content = noise(3, 300_000);
     let digest = world.store(&content).await;
     assert!(world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap() == content);
@@ -196,10 +193,10 @@ async fn usage_says_how_clients_spoke() {
 /// A hit counted the bytes that were asked for, however few of them left, and of compressed ones those nobody sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_count_when_they_are_sent() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let sent = || {
         let line = "kura_tool_bytes_total{tool=\"reapi\",project=\"default\",direction=\"sent\"}";
-        metric(&world.node, line)
+        world.node.counter(line)
     };
     // Far more than windows and buffers of both sides hold.
     let content = noise(4, 64 << 20);
@@ -233,7 +230,7 @@ async fn bytes_count_when_they_are_sent() {
 /// A call whose client went away was counted as a success.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_cancelled_is_no_success() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let content = noise(5, 64 << 20);
     let digest = world.store(&content).await;
     let request = ReadRequest {
@@ -245,7 +242,7 @@ async fn a_call_that_was_cancelled_is_no_success() {
     drop(cut);
     let count = |code: u8| {
         let line = format!("kura_grpc_requests_total_total{{method=\"ByteStream.Read\",code=\"{code}\"}}");
-        metric(&world.node, &line)
+        world.node.counter(&line)
     };
     tokio::task::block_in_place(|| until("it is counted", || (count(1) == 1).then_some(())));
     assert_eq!(count(0), 0);
@@ -253,7 +250,7 @@ async fn a_call_that_was_cancelled_is_no_success() {
 
 #[tokio::test]
 async fn a_draining_node_takes_no_new_calls() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let mut watch = world
         .health()
         .watch(russet_reapi::proto::health::HealthCheckRequest::default())
@@ -263,9 +260,30 @@ async fn a_draining_node_takes_no_new_calls() {
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
     world.node.signal("USR1");
     assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
-    let channel = super::connect(&world.node).await;
-    let mut bytes = russet_reapi::client::ByteStreamClient::new(channel);
-    let messages = messages("uploads/u/blobs/aa/1", b"x", 1, 0, true);
-    let answer: Result<_, tonic::Status> = bytes.write(tokio_stream(messages)).await;
+    let messages = pieces("uploads/u/blobs/aa/1", &Bytes::from_static(b"x"), 0, true);
+    let answer = connect(&world.node).write_pieces(messages).await;
     assert_eq!(code(answer), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn capabilities_say_what_the_server_does() {
+    let world = World::start(&[]);
+    let ask = async |request: Request<reapi::GetCapabilitiesRequest>| {
+        let mut client = CapabilitiesClient::new(world.channel.clone());
+        let answer = client.get_capabilities(request).await.unwrap();
+        answer.into_inner().cache_capabilities.unwrap()
+    };
+    let cache = ask(Request::new(reapi::GetCapabilitiesRequest::default())).await;
+    assert_eq!(cache.digest_functions, [1, 9]);
+    assert_eq!(
+        (cache.supported_compressors, cache.supported_batch_update_compressors),
+        (vec![1], vec![1])
+    );
+    assert!(cache.action_cache_update_capabilities.unwrap().update_enabled);
+    assert!(!cache.split_blob_support && !cache.splice_blob_support);
+    assert_eq!(cache.max_cas_blob_size_bytes, 2 << 30, "half of the capacity");
+    let mut request = Request::new(reapi::GetCapabilitiesRequest::default());
+    let fields = request.metadata_mut();
+    fields.insert("x-tuist-account-handle", "default".parse().unwrap());
+    assert_eq!(ask(request).await.max_batch_total_size_bytes, 32 << 20);
 }

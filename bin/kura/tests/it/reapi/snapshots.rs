@@ -62,7 +62,7 @@ fn actions(snapshot: &Snapshot) -> Vec<[u8; 32]> {
 
 #[tokio::test]
 async fn a_snapshot_has_what_can_be_used_newest_first() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     assert_eq!(world.snapshot(None, false).await, Snapshot::default());
     let blob = world.store(b"object").await;
     let first = world.cache("one", &[("00ff", &blob)], None).await;
@@ -89,7 +89,7 @@ async fn a_snapshot_has_what_can_be_used_newest_first() {
 
 #[tokio::test]
 async fn what_was_once_made_on_the_trunk_stays_so() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let blob = world.store(b"object").await;
     let trunk = world.cache("trunk", &[("01", &blob)], Some("main")).await;
     let branch = world.cache("branch", &[("02", &blob)], Some("topic")).await;

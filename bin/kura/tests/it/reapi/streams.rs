@@ -1,225 +1,98 @@
-//! ByteStream: offsets, limits, early answers, resuming, health.
+//! What streams leave in a node: partial uploads, damage on the disk, memory. And its health.
 
-use super::{World, code, connect, messages, noise, tokio_stream, wire};
-use crate::node::{DEADLINE, Node, Options};
-use russet_reapi::Function;
-use russet_reapi::client::tonic::{self, Code};
-use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, WriteRequest};
+use super::{World, code, noise, wire};
+use crate::node::{DEADLINE, Node, Options, damage};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use russet_conformance::reapi::target::pieces;
+use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::health::HealthCheckRequest;
 use russet_reapi::proto::reapi;
-use tokio::sync::mpsc;
-
-#[tokio::test]
-async fn blobs_of_every_size_come_back_whole_and_in_parts() {
-    let world = World::start(&[]).await;
-    for size in [1_usize, 4096, 131_072, 131_073, 5_000_000] {
-        let content = noise(size as u64, size);
-        let digest = Function::Sha256.digest(&content);
-        let name = format!("x/uploads/u/blobs/{digest}");
-        assert_eq!(
-            world.write(&name, &content, 70_000).await.unwrap(),
-            i64::try_from(size).unwrap()
-        );
-        let name = format!("x/blobs/{digest}");
-        assert_eq!(world.read(&name, 0, 0).await.unwrap(), content);
-        let (start, length) = (size / 3, size / 2);
-        let part = world
-            .read(&name, i64::try_from(start).unwrap(), i64::try_from(length).unwrap())
-            .await;
-        let end = (start + length).min(size);
-        let expected = if length == 0 {
-            &content[start..]
-        } else {
-            &content[start..end]
-        };
-        assert_eq!(part.unwrap(), expected);
-        let whole = i64::try_from(size).unwrap();
-        assert_eq!(
-            world.read(&name, whole, 0).await.unwrap(),
-            b"",
-            "at the end there is nothing"
-        );
-        assert_eq!(code(world.read(&name, whole + 1, 0).await), Code::OutOfRange);
-        assert_eq!(
-            world.read(&name, 0, i64::MAX).await.unwrap(),
-            content,
-            "a huge limit is no limit"
-        );
-    }
-}
-
-#[tokio::test]
-async fn wrong_bytes_are_never_stored() {
-    let world = World::start(&[]).await;
-    for size in [1000_usize, 300_000] {
-        let content = noise(size as u64, size);
-        let digest = Function::Sha256.digest(&content);
-        let name = format!("uploads/u/blobs/{digest}");
-        let mut wrong = content.clone();
-        wrong[size / 2] ^= 1;
-        assert_eq!(code(world.write(&name, &wrong, 50_000).await), Code::InvalidArgument);
-        assert_eq!(
-            code(world.write(&name, &content[1..], 50_000).await),
-            Code::InvalidArgument,
-            "too short"
-        );
-        let long = [&content[..], b"x"].concat();
-        assert_eq!(
-            code(world.write(&name, &long, 50_000).await),
-            Code::InvalidArgument,
-            "too long"
-        );
-        assert_eq!(world.missing(&[digest]).await, [digest]);
-        let status = world
-            .bytes()
-            .query_write_status(QueryWriteStatusRequest {
-                resource_name: name.clone(),
-            })
-            .await;
-        assert_eq!(code(status), Code::NotFound, "nothing to resume either");
-        assert!(world.write(&name, &content, 50_000).await.is_ok());
-    }
-}
-
-/// The first message is answered although the client would go on sending for ever.
-#[tokio::test]
-async fn what_is_there_is_not_sent_again() {
-    let world = World::start(&[]).await;
-    let content = noise(1, 1_000_000);
-    let digest = world.store(&content[..900_000]).await;
-    let (send, mut receive) = mpsc::channel::<WriteRequest>(1);
-    send.send(messages(&format!("uploads/v/blobs/{digest}"), &content[..10], 10, 0, false).remove(0))
-        .await
-        .unwrap();
-    let stream = futures::stream::poll_fn(move |cx| receive.poll_recv(cx));
-    let answer = tokio::time::timeout(DEADLINE, world.bytes().write(stream))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(answer.into_inner().committed_size, 900_000);
-    drop(send);
-}
-
-#[tokio::test]
-async fn an_upload_survives_its_connection() {
-    let world = World::start(&[]).await;
-    let content = noise(2, 3_000_000);
-    let digest = Function::Sha256.digest(&content);
-    let name = format!("proj/uploads/u-1/blobs/{digest}");
-    let query = || {
-        let request = QueryWriteStatusRequest {
-            resource_name: name.clone(),
-        };
-        async {
-            world
-                .bytes()
-                .query_write_status(request)
-                .await
-                .map(tonic::Response::into_inner)
-        }
-    };
-    assert_eq!(code(query().await), Code::NotFound);
-    let channel = connect(&world.node).await;
-    let (send, mut receive) = mpsc::channel::<WriteRequest>(8);
-    for message in messages(&name, &content[..1_000_000], 250_000, 0, false) {
-        send.send(message).await.unwrap();
-    }
-    let stream = futures::stream::poll_fn(move |cx| receive.poll_recv(cx));
-    let mut client = russet_reapi::client::ByteStreamClient::new(channel);
-    let upload = tokio::spawn(async move { client.write(stream).await });
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    while query().await.map_or(0, |status| status.committed_size) < 1_000_000 {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "the upload does not get anywhere"
-        );
-    }
-    upload.abort();
-    let _ = upload.await;
-    drop(send);
-    let status = query().await.unwrap();
-    assert_eq!((status.committed_size, status.complete), (1_000_000, false));
-    let wrong = world
-        .bytes()
-        .write(tokio_stream(messages(&name, &content[5..], 1 << 20, 5, true)))
-        .await;
-    assert_eq!(code(wrong), Code::InvalidArgument, "not where it ended");
-    let rest = messages(&name, &content[1_000_000..], 1 << 20, 1_000_000, true);
-    let answer = world.bytes().write(tokio_stream(rest)).await.unwrap().into_inner();
-    assert_eq!(answer.committed_size, 3_000_000);
-    let status = query().await.unwrap();
-    assert_eq!((status.committed_size, status.complete), (3_000_000, true));
-    assert_eq!(
-        world.read(&format!("proj/blobs/{digest}"), 0, 0).await.unwrap(),
-        content
-    );
-}
-
-#[tokio::test]
-async fn an_upload_may_begin_again() {
-    let world = World::start(&[]).await;
-    let content = noise(3, 400_000);
-    let digest = Function::Sha256.digest(&content);
-    let name = format!("uploads/u/blobs/{digest}");
-    let unfinished = messages(&name, &content[..200_000], 100_000, 0, false);
-    assert_eq!(
-        code(world.bytes().write(tokio_stream(unfinished)).await),
-        Code::InvalidArgument
-    );
-    assert_eq!(world.write(&name, &content, 100_000).await.unwrap(), 400_000);
-}
+use russet_reapi::{Digest, Function};
 
 /// A client that goes silent in the middle is told so, and what it sent is kept for its return.
 #[tokio::test]
 async fn a_stalled_upload_is_ended() {
-    let world = World::start(&["--http-stall-timeout-ms", "1000"]).await;
+    let world = World::start(&["--http-stall-timeout-ms", "500"]);
     let content = noise(4, 400_000);
-    let digest = Function::Sha256.digest(&content);
-    let name = format!("uploads/u/blobs/{digest}");
-    let (send, mut receive) = mpsc::channel::<WriteRequest>(1);
-    send.send(messages(&name, &content[..1000], 1000, 0, false).remove(0))
-        .await
-        .unwrap();
-    let stream = futures::stream::poll_fn(move |cx| receive.poll_recv(cx));
-    let answer = tokio::time::timeout(DEADLINE, world.bytes().write(stream))
-        .await
-        .unwrap();
-    assert_eq!(code(answer), Code::DeadlineExceeded);
-    let rest = messages(&name, &content[1000..], 1 << 20, 1000, true);
-    assert!(world.bytes().write(tokio_stream(rest)).await.is_ok());
-    drop(send);
+    let name = format!("uploads/u/blobs/{}", Function::Sha256.digest(&content));
+    let begun = stream::iter(pieces(&name, &content.slice(..1000), 0, false));
+    let answer = tokio::time::timeout(DEADLINE, world.bytes().write(begun.chain(stream::pending()))).await;
+    assert_eq!(code(answer.unwrap()), Code::DeadlineExceeded);
+    world.write_pieces(pieces(&name, &content, 1000, true)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_byte_flipped_on_disk_is_a_miss() {
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
     let content = noise(5, 500_000);
-    let world = World::with(Node::start_in(&data, &Options { args: &[], env: &[] })).await;
+    let world = World::with(Node::start_in(dir.path(), &Options::default()));
     let digest = world.store(&content).await;
-    let World { mut node, channel } = world;
-    drop(channel);
+    let World { mut node, target } = world;
+    drop(target);
     // Waited for elsewhere: the connection has to be looked after until it is closed.
-    tokio::task::spawn_blocking(move || {
-        node.signal("TERM");
-        node.wait()
-    })
-    .await
-    .unwrap();
-    for file in std::fs::read_dir(data.join("store/segments")).unwrap() {
-        let path = file.unwrap().path();
-        let mut bytes = std::fs::read(&path).unwrap();
-        if let Some(at) = bytes
-            .windows(32)
-            .position(|window| window == &content[250_000..250_032])
-        {
-            bytes[at] ^= 1;
-            std::fs::write(&path, bytes).unwrap();
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    damage(dir.path(), &content[250_000..250_032]);
+    let world = World::with(Node::start_in(dir.path(), &Options::default()));
+    assert_eq!(code(world.read(&format!("blobs/{digest}"), 0, 0).await), Code::NotFound);
+    assert_eq!(world.missing(vec![wire(&digest)]).await.unwrap(), [wire(&digest)]);
+}
+
+#[tokio::test]
+async fn the_last_result_counts_and_survives_a_crash() {
+    let mut world = World::start(&[]);
+    let action = wire(&Function::Sha256.digest(b"again"));
+    for exit_code in [1, 2, 2, 3] {
+        let result = reapi::ActionResult {
+            exit_code,
+            ..Default::default()
+        };
+        world.record(&action, result).await.unwrap();
+        assert_eq!(world.result(&action).await.unwrap().exit_code, exit_code);
+    }
+    let metrics = world.node.metrics();
+    for line in [
+        "kura_artifact_writes_total_total{producer=\"reapi_action\",result=\"created\"} 3",
+        "kura_artifact_writes_total_total{producer=\"reapi_action\",result=\"exists\"} 1",
+        "kura_grpc_requests_total_total{method=\"UpdateActionResult\",code=\"0\"} 4",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    world.node.kill();
+    let again = World::with(Node::start_in(&world.node.data, &Options::default()));
+    assert_eq!(again.result(&action).await.unwrap().exit_code, 3);
+}
+
+/// Thousands of streams that begin an upload and go away hold neither memory nor uploads.
+#[tokio::test]
+async fn thousands_of_abandoned_streams_do_no_harm() {
+    let world = World::start(&["--memory-hard-limit-bytes", "134217728"]);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..2000_u64 {
+        let mut client = world.bytes();
+        tasks.spawn(async move {
+            let digest = Digest {
+                size: 10_000_000,
+                ..Function::Sha256.digest(&number.to_le_bytes())
+            };
+            let name = format!("uploads/{number}/blobs/{digest}");
+            let first = pieces(&name, &Bytes::from_static(&[1; 1000]), 0, false);
+            let _ = client.write(stream::iter(first)).await;
+        });
+        if number % 64 == 0 {
+            while tasks.try_join_next().is_some() {}
         }
     }
-    let world = World::with(Node::start_in(&data, &Options { args: &[], env: &[] })).await;
-    assert_eq!(code(world.read(&format!("blobs/{digest}"), 0, 0).await), Code::NotFound);
-    assert_eq!(world.missing(&[digest]).await, [digest]);
+    while tasks.join_next().await.is_some() {}
+    let digest = world.store(b"still here").await;
+    assert_eq!(
+        world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap(),
+        b"still here"
+    );
+    let status = std::fs::read_to_string(format!("/proc/{}/status", world.node.pid())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    assert!(kib < 400 << 10, "{kib} KiB resident");
 }
 
 /// Pages of a file system that lives in memory cannot be dropped.
@@ -232,18 +105,12 @@ fn is_on_disk(path: &std::path::Path) -> bool {
 /// disk too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_only_the_disk_has_is_read_by_another_thread() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let content = noise(6, 3_000_000);
     let digest = world.store(&content).await;
     let name = format!("blobs/{digest}");
     assert!(world.read(&name, 0, 0).await.unwrap() == content);
-    let moved = || {
-        let text = String::from_utf8(world.node.send("GET", "/metrics", b"").body).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("kura_store_moved_reads_total_total "));
-        line.unwrap().parse::<f64>().unwrap()
-    };
+    let moved = || world.node.metric("kura_store_moved_reads_total_total");
     let drop_pages = || {
         for file in std::fs::read_dir(world.node.data.join("store/segments")).unwrap() {
             let file = std::fs::File::open(file.unwrap().path()).unwrap();
@@ -280,7 +147,7 @@ async fn what_only_the_disk_has_is_read_by_another_thread() {
 
 #[tokio::test]
 async fn health_follows_the_node() {
-    let world = World::start(&[]).await;
+    let world = World::start(&[]);
     let ask = |service: &str| HealthCheckRequest {
         service: service.to_owned(),
     };
