@@ -71,8 +71,8 @@ mod tests {
     fn a_test_knows_its_name_also_in_futures_and_closures() {
         let name = "tests::a_test_knows_its_name_also_in_futures_and_closures";
         assert_eq!(test_name!(), name);
-        let nested = || (|| test_name!())();
-        assert_eq!(nested(), name);
+        let named = |inner: &dyn Fn() -> &'static str| inner();
+        assert_eq!(named(&|| test_name!()), name);
         let mut future = Box::pin(async { test_name!() });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert_eq!(future.as_mut().poll(&mut context), std::task::Poll::Ready(name));
