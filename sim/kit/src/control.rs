@@ -113,6 +113,12 @@ where
     A: Clone + Serialize + DeserializeOwned,
     E: Clone + Serialize,
 {
+    let Common {
+        clock,
+        settings,
+        faults,
+        journal,
+    } = state;
     let pieces: Vec<&str> = path.split('/').collect();
     if let (&Method::GET, ["journal"]) = (method, pieces.as_slice()) {
         let after = if query.is_empty() {
@@ -122,7 +128,7 @@ where
         };
         let after = after.and_then(|number| number.parse().ok());
         return match after {
-            Some(after) => Ok(json!(state.journal.after(after))),
+            Some(after) => Ok(json!(journal.after(after))),
             None => Err(Problem::wrong(format!("{query:?} is not after=<number>"))),
         };
     }
@@ -135,31 +141,31 @@ where
         (&Method::POST, ["clock"]) => {
             let change: ClockChange = read(body)?;
             let ahead = Duration::try_from_secs_f64(change.advance_seconds).map_err(Problem::wrong)?;
-            state.clock.advance(ahead);
+            clock.advance(ahead);
             if let Some(factor) = change.factor {
-                state.clock.set_factor(factor);
+                clock.set_factor(factor);
             }
         }
-        (&Method::GET, ["settings"]) => return Ok(json!(state.settings)),
+        (&Method::GET, ["settings"]) => return Ok(json!(settings)),
         (&Method::PATCH, ["settings"]) => {
-            *state.settings = changed(state.settings, body)?;
-            return Ok(json!(state.settings));
+            *settings = changed(settings, body)?;
+            return Ok(json!(settings));
         }
         (&Method::GET, ["faults"]) => {
-            let faults = state.faults.all().iter();
+            let faults = faults.all().iter();
             return Ok(faults.map(|(id, fault)| json!({"id": id, "fault": fault})).collect());
         }
         (&Method::POST, ["faults"]) => {
             let fault: Fault<_> = read(body)?;
-            return Ok(json!({"id": state.faults.add(fault)}));
+            return Ok(json!({"id": faults.add(fault)}));
         }
         (&Method::DELETE, ["faults"]) => {
-            state.faults.clear();
+            faults.clear();
             return Ok(json!({}));
         }
         (&Method::DELETE, ["faults", id]) => {
             let id = FaultId(id.parse().map_err(Problem::wrong)?);
-            let removed = state.faults.remove(id);
+            let removed = faults.remove(id);
             return if removed {
                 Ok(json!({}))
             } else {
@@ -167,10 +173,10 @@ where
             };
         }
         (&Method::DELETE, ["journal"]) => {
-            state.journal.clear();
+            journal.clear();
             return Ok(json!({}));
         }
         _ => return Err(Problem::missing(format!("{method} {PREFIX}{path}"))),
     }
-    Ok(json!({"now": state.clock.now(), "factor": state.clock.factor()}))
+    Ok(json!({"now": clock.now(), "factor": clock.factor()}))
 }
