@@ -1,10 +1,9 @@
 //! One machine, from its creation to its deletion, with one thing going wrong: the same for every kind of machine.
 //!
 //! A life without faults is recorded first; then each thing that was done in it, or the share that [`Draw`] takes, is the one at which
-//! something happens. Worlds are
-//! used again and again, and the provider that made everything whole is the one that the next thing happens to: each case must leave
-//! things as it found them, and a world costs more than a case. What is done only once in a world (the fleet's key, a network)
-//! needs a new one.
+//! something happens. Worlds are used again and again, and the provider that made everything whole is the one that the next thing
+//! happens to: each case must leave things as it found them, and a world costs more than a case. What is done only once in a world
+//! (the fleet's key, a network) needs a new one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
