@@ -100,6 +100,8 @@ pub(crate) use checks;
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unused_async, reason = "a check is an async fn")]
+
     use super::*;
 
     async fn good(_: &u8) -> Result<()> {

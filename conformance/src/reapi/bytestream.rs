@@ -67,7 +67,7 @@ async fn round_trip(target: &Target) -> Result<()> {
 
 async fn offsets(target: &Target) -> Result<()> {
     // A huge limit is no limit.
-    const MANY: usize = i64::MAX as usize;
+    let many = usize::try_from(i64::MAX)?;
     for size in [1000, 3 << 20] {
         let body = target.body(size);
         let name = target.blob_name(&upload(target, &body).await?);
@@ -80,7 +80,7 @@ async fn offsets(target: &Target) -> Result<()> {
             (size, 0),
             (0, size),
             (7, size),
-            (0, MANY),
+            (0, many),
         ] {
             let wide = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
             let read = target.read(&name, wide(offset), wide(limit)).await.map_err(told)?;

@@ -243,7 +243,7 @@ async fn every_tool(server: &Server) -> Result<()> {
         let same = writer.send("GET", target, &[("If-None-Match", &tag)], b"").await?;
         same.expect(304)?;
         let part = writer.send("GET", target, &[("Range", "bytes=1-1")], b"").await?;
-        part.expect(206)?.expect_body(&body[1..2])?;
+        part.expect(206)?.expect_body(body.get(1..2).unwrap_or_default())?;
         for (row, before) in rows.iter().zip(before) {
             counted(server, row, before + 1.0).await?;
         }
@@ -511,7 +511,8 @@ async fn turborepo(server: &Server) -> Result<()> {
         }
         if size > 10 {
             let part = writer.send("GET", &target, &[("Range", "bytes=-4")], b"").await?;
-            part.expect(206)?.expect_body(&body[size - 4..])?;
+            part.expect(206)?
+                .expect_body(body.get(size - 4..).unwrap_or_default())?;
         }
     }
     let target = target();
@@ -567,7 +568,10 @@ async fn turborepo_api(server: &Server) -> Result<()> {
     }
     if let Ok(reader) = server.reader() {
         let refused = reader.put(&target, b"x").await?.expect(403)?.json()?;
-        ensure!(refused["error"]["code"] == "forbidden", "got {refused}");
+        ensure!(
+            refused.pointer("/error/code") == Some(&"forbidden".into()),
+            "got {refused}"
+        );
         reader.get(&target).await?.expect(200)?.expect_body(b"artifact")?;
     }
     let team = |query: &str| format!("/v8/artifacts/{hash}{query}");
