@@ -19,11 +19,15 @@ pub(in crate::http) fn plan(service: &Service, head: &Head<'_>, path: &str, scop
     PROTOCOL.plan(service, head, scope.namespace(), key.as_bytes())
 }
 
+/// Digits of a name in the layout `bazel`.
+const BAZEL: usize = 64;
+
 /// The key a path stands for. Nothing in one needs escaping, so escapes are refused.
 fn key(path: &str) -> Option<Cow<'_, str>> {
     let key = match path.split_once('/') {
         None => Cow::Borrowed(path),
-        Some(("ac", long)) => {
+        // A key may begin with `ac`, too: what follows is shorter then.
+        Some(("ac", long)) if long.len() == BAZEL => {
             let (key, again) = long.split_at_checked(40)?;
             let repeats = key.get(..24) == Some(again);
             return (repeats && key.bytes().all(is_hex)).then_some(Cow::Borrowed(key));
@@ -55,6 +59,12 @@ mod tests {
         let bazel = format!("ac/{hex}{}", &hex[..24]);
         for path in [hex, &format!("{}/{}", &hex[..2], &hex[2..]), &bazel] {
             assert_eq!(key(path).as_deref(), Some(hex), "{path}");
+        }
+        for key_of_ac in [
+            "ac23456789abcdef0123456789abcdef01234567",
+            "acv0123456789abcdefghijklmnopqrst",
+        ] {
+            assert_eq!(key(&format!("ac/{}", &key_of_ac[2..])).as_deref(), Some(key_of_ac));
         }
         let old = "9fv0123456789abcdefghijklmnopqrst";
         assert_eq!(key(&format!("9f/{}", &old[2..])).as_deref(), Some(old));
