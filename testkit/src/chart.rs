@@ -1,6 +1,6 @@
 //! Our charts through the real Helm, on a cluster of real parts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize as _;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{TestCluster, tools};
+use crate::program::tree;
 
 /// Helm with a home of its own.
 #[derive(Debug)]
@@ -53,9 +54,7 @@ impl Helm {
     async fn run(&self, verb: &[&str], release: Release<'_>, more: &[&str]) -> Result<String> {
         let values = self.home.path().join(format!("{}.json", release.name));
         std::fs::write(&values, release.values.to_string())?;
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../charts")
-            .join(release.chart);
+        let chart = tree().join("charts").join(release.chart);
         let output = tokio::process::Command::new(&self.program)
             .args(verb)
             .arg(release.name)

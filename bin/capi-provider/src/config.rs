@@ -21,6 +21,7 @@ use crate::cluster::ClusterArgs;
 use crate::egress::EgressArgs;
 use crate::identity::IdentityArgs;
 use crate::machine::Effects;
+use crate::provider::VERSION;
 use crate::rules::Rules;
 use crate::runner_token::RunnerTokenArgs;
 
@@ -32,7 +33,7 @@ pub use linux::{LinuxArgs, LinuxNodeAddress, LinuxSettings};
 #[derive(Debug, Parser)]
 #[command(
     name = "cluster-api-provider-scaleway-applesilicon",
-    version,
+    version = VERSION,
     after_help = "The Scaleway API key comes from SCW_ACCESS_KEY and SCW_SECRET_KEY, the project from SCW_DEFAULT_PROJECT_ID; SCW_API_URL \
                   names another place for the API, such as an emulator."
 )]

@@ -32,10 +32,13 @@ use crate::spend::{Budget, MacTally};
 use crate::tailnet_key::TailnetKeys;
 use crate::whereabouts::Whereabouts;
 
+/// The version, and the sources that it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("RUSSET_BUILD_ID"));
+
 /// What the process is.
 pub const ABOUT: About = About {
     name: "capi-provider",
-    version: env!("CARGO_PKG_VERSION"),
+    version: VERSION,
     lease: LEASE_CAPI_PROVIDER,
 };
 

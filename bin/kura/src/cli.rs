@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The build cache node
 #[derive(Debug, clap::Parser)]
-#[command(name = "kura", version, args_conflicts_with_subcommands = true)]
+#[command(name = "kura", version = crate::VERSION, args_conflicts_with_subcommands = true)]
 #[command(
     after_help = "Secrets are read from the environment only: KURA_AUTH_JWT_SECRET, KURA_CONTROL_PLANE_CLIENT_SECRET,\n\
     KURA_TURBOREPO_SIGNATURE_KEY, KURA_ANALYTICS_SIGNING_KEY.\n\

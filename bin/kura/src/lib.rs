@@ -33,3 +33,6 @@ pub mod serve;
 pub mod tls;
 pub mod tools;
 pub mod usage;
+
+/// The version, and the sources that it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("RUSSET_BUILD_ID"));

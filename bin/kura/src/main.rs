@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
             kura::cacheprog::run(args, kura::config::cacheprog_environment())
         }
-        Some(Command::Version) => say(env!("CARGO_PKG_VERSION")),
+        Some(Command::Version) => say(kura::VERSION),
         Some(Command::Serve(args)) => return serve(*args, &idle),
         None => return serve(cli.serve, &idle),
     };

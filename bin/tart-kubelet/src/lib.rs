@@ -7,7 +7,7 @@
 //!                                        │        └─▶ ledger (what is on this host), places (never a third VM)
 //!                                        ├─▶ housekeeping: is the host fit to run Pods; images, disk, evictions
 //!                                        ├─▶ api: the kubelet API on :10250 (logs, exec, port-forward), by russet-kubelet-api
-//!                                        └─▶ serve: /healthz /readyz, /metrics
+//!                                        └─▶ serve: /healthz /readyz /version, /metrics
 //! ```
 //!
 //! It runs under launchd as the user of the desktop session, since virtual machines need one, and keeps its key in a folder of
@@ -33,3 +33,6 @@ mod serve;
 pub use keep::Folder;
 pub use meters::Meters;
 pub use run::{SUPERVISE, run};
+
+/// The version, and the sources that it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("RUSSET_BUILD_ID"));

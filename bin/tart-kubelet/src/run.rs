@@ -53,7 +53,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> 
         provider_id = config.spec.provider_id,
         address = ?host.fixed(),
         server = %moved.as_ref().unwrap_or(&connection.cluster_url),
-        version = env!("CARGO_PKG_VERSION"),
+        version = crate::VERSION,
         "starting"
     );
     let news = {

@@ -50,7 +50,7 @@ impl Pulse {
         let metrics = Metrics::new();
         metrics.build_info(BuildInfo {
             component: "tart-kubelet".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::VERSION.to_owned(),
             commit: String::new(),
         });
         Self {
@@ -114,7 +114,7 @@ impl Pulse {
     fn answer(&self, page: Page, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let known = match page {
             Page::Metrics => path == "/metrics",
-            Page::Probes => matches!(path, "/healthz" | "/readyz"),
+            Page::Probes => matches!(path, "/healthz" | "/readyz" | "/version"),
         };
         if !known {
             return text(StatusCode::NOT_FOUND, "there is nothing here\n");
@@ -136,6 +136,7 @@ impl Pulse {
                 None => text(StatusCode::OK, "ok\n"),
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
             },
+            "/version" => text(StatusCode::OK, format!("{}\n", crate::VERSION)),
             _ => text(StatusCode::OK, "ok\n"),
         }
     }
@@ -219,6 +220,7 @@ mod tests {
         assert_eq!(status(&pulse, Page::Metrics, "/metrics"), 200);
         assert_eq!(status(&pulse, Page::Probes, "/metrics"), 404);
         assert_eq!(status(&pulse, Page::Metrics, "/healthz"), 404);
+        assert_eq!(status(&pulse, Page::Probes, "/version"), 200);
         let posted = pulse.answer(Page::Metrics, &Method::POST, "/metrics");
         assert_eq!(posted.status(), StatusCode::METHOD_NOT_ALLOWED);
         let metrics = pulse.metrics.encode().unwrap();

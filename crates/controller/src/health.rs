@@ -89,11 +89,12 @@ impl Check {
     }
 }
 
-/// `/healthz` and `/readyz`.
-pub fn probes(health: Health) -> Router {
+/// `/healthz`, `/readyz` and `/version`.
+pub fn probes(health: Health, version: &'static str) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
+        .route("/version", get(move || async move { format!("{version}\n") }))
         .with_state(health)
 }
 
@@ -162,7 +163,7 @@ mod tests {
         let stopped = async {
             let _ = stopped.await;
         };
-        let router = probes(health.clone()).merge(metrics(Metrics::new()));
+        let router = probes(health.clone(), "0.1.0+b").merge(metrics(Metrics::new()));
         let server = tokio::spawn(serve(listener, router, stopped));
 
         let answer = get(address, "/readyz").await;
@@ -177,6 +178,7 @@ mod tests {
         crds.pass();
         assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         assert!(health.failing().is_empty());
+        assert!(get(address, "/version").await.ends_with("0.1.0+b\n"));
         let scraped = get(address, "/metrics").await;
         assert!(
             scraped.contains("application/openmetrics-text; version=1.0.0; charset=utf-8"),

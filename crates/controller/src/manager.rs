@@ -340,7 +340,7 @@ impl Manager {
                 self.config.probes,
                 "probes",
                 "health-probe-bind-address",
-                health::probes(self.health.clone()),
+                health::probes(self.health.clone(), self.about.version),
             ),
             (
                 self.config.metrics,

@@ -114,7 +114,7 @@ pub(super) fn traces(args: &args::Telemetry, node_id: &str, region: &str) -> Res
         endpoint: url.into(),
         service: args.otel_service_name.clone(),
         environment: args.otel_deployment_environment.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: crate::VERSION.to_owned(),
         attributes: vec![
             ("service.instance.id", node_id.to_owned()),
             ("cloud.region", region.to_owned()),

@@ -77,13 +77,15 @@ pub enum Route {
     Cluster,
     /// Metrics.
     Metrics,
+    /// What was built.
+    Version,
     /// None of the above.
     Unknown,
 }
 
 impl Route {
     /// All routes, in the order of their numbers.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Xcode,
         Self::KeyValuePut,
         Self::KeyValueGet,
@@ -112,6 +114,7 @@ impl Route {
         Self::Rollout,
         Self::Cluster,
         Self::Metrics,
+        Self::Version,
         Self::Unknown,
     ];
 
@@ -146,6 +149,7 @@ impl Route {
             Self::Rollout => "/status/rollout",
             Self::Cluster => "/status/cluster",
             Self::Metrics => "/metrics",
+            Self::Version => "/version",
             Self::Unknown => "unmatched",
         }
     }
@@ -154,7 +158,7 @@ impl Route {
     pub fn is_probe(self) -> bool {
         matches!(
             self,
-            Self::Up | Self::Ready | Self::Rollout | Self::Cluster | Self::Metrics
+            Self::Up | Self::Ready | Self::Rollout | Self::Cluster | Self::Metrics | Self::Version
         )
     }
 

@@ -268,9 +268,13 @@ impl Service {
             Route::Maven => routes::maven::plan(self, head, segment, scope),
             Route::Go => routes::go::plan(self, head, segment, scope),
             Route::Generic => routes::generic::plan(self, head, segment, scope),
-            Route::Up | Route::Ready | Route::Rollout | Route::Cluster | Route::Metrics | Route::Unknown => {
-                Ok(Plan::Reply(Reply::empty(404)))
-            }
+            Route::Up
+            | Route::Ready
+            | Route::Rollout
+            | Route::Cluster
+            | Route::Metrics
+            | Route::Version
+            | Route::Unknown => Ok(Plan::Reply(Reply::empty(404))),
         }
     }
 

@@ -42,7 +42,7 @@ Examples:
 
 /// Makes a Mac a Kubernetes Node
 #[derive(Clone, Debug, Parser)]
-#[command(name = "tart-kubelet", version, after_help = EXAMPLES)]
+#[command(name = "tart-kubelet", version = crate::VERSION, after_help = EXAMPLES)]
 pub struct Args {
     /// Name of the Node; by default that of the host
     #[arg(long, value_name = "NAME", env = "TART_KUBELET_NODE_NAME")]

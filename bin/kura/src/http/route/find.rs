@@ -122,6 +122,7 @@ fn contract(path: &str) -> (Route, &str) {
         "/status/rollout" => Route::Rollout,
         "/status/cluster" => Route::Cluster,
         "/metrics" => Route::Metrics,
+        "/version" => Route::Version,
         _ => Route::Unknown,
     };
     (route, "")
@@ -198,6 +199,7 @@ mod tests {
             ("/api/metro/cache/h", Route::Metro, "h"),
             ("/up", Route::Up, ""),
             ("/ready", Route::Ready, ""),
+            ("/version", Route::Version, ""),
             ("/status/rollout", Route::Rollout, ""),
             ("/status/cluster", Route::Cluster, ""),
             ("/metrics", Route::Metrics, ""),

@@ -1,5 +1,6 @@
 //! What probes, the rollout gate and scrapers ask. No credentials; answered in every state.
 
+use crate::VERSION;
 use crate::http::reply::{Payload, Reply};
 use crate::http::route::Route;
 use crate::http::service::Service;
@@ -16,6 +17,13 @@ pub(in crate::http) fn answer(service: &Service, route: Route) -> Reply {
             payload: Payload::Document {
                 content_type: "text/plain; version=0.0.4",
                 body: metrics(service).into(),
+            },
+            ..Reply::empty(200)
+        },
+        Route::Version => Reply {
+            payload: Payload::Document {
+                content_type: "text/plain",
+                body: format!("{VERSION}\n").into(),
             },
             ..Reply::empty(200)
         },
