@@ -1,4 +1,5 @@
-//! Helm does not upgrade a `crds/` folder: new fields were pruned by the old CRD, and a matching revision annotation hid it.
+//! Proves a part, the library that applies and the CRDs: Helm does not upgrade a `crds/` folder: new fields were pruned by the old CRD, and
+//! a matching revision annotation hid it.
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "fields unknown to an old CRD vanished, and a matching revision annotation meant they were never re-applied",
     must_hold: "the controller reads back what it wrote, reports FieldsPruned, and applies the rest again once the CRD is upgraded",
+    without: None,
     play: Play::Cluster(run),
 };
 

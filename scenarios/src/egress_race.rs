@@ -1,4 +1,5 @@
-//! The Tailscale operator wrote an egress Service between our read and our write.
+//! Proves a part, the provider's egress Services as a library: the Tailscale operator wrote an egress Service between our read and our
+//! write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "the Tailscale operator wrote the same Service between read and write",
     must_hold: "a conflict is tried again at once, both writers' fields survive, and nobody sees an error",
+    without: None,
     play: Play::Cluster(run),
 };
 

@@ -1,4 +1,5 @@
-//! Two workers found no key, made one each, and a whole fleet was locked out of the hosts it installed.
+//! Proves a part, the provider's keys as a library: two workers found no key, made one each, and a whole fleet was locked out of the hosts
+//! it installed.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "F capi 7.4",
     what_happened: "two workers made two keys for one fleet, and the fleet locked itself out",
     must_hold: "one key wins everywhere: in the Secret, in IAM, and on every host that is installed",
+    without: None,
     play: Play::Cluster(run),
 };
 

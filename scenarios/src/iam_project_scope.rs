@@ -1,4 +1,5 @@
-//! A key for one project asked IAM for the SSH keys without naming the project, and was refused.
+//! Proves a part, the provider's keys as a library: a key for one project asked IAM for the SSH keys without naming the project, and was
+//! refused.
 
 use anyhow::{Result, ensure};
 use futures::FutureExt;
@@ -16,6 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "listing SSH keys without the id of the project was refused, and no host could be set up",
     must_hold: "every call to IAM names its project; the emulator refuses those that do not",
+    without: None,
     play: Play::Cluster(run),
 };
 

@@ -19,6 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "deleting a Machine stranded a mini that was paid for and belonged to nobody",
     must_hold: "deleted at any point, the mini ends in the pool, wiped, or is reported; it is never both owned and pooled",
+    without: None,
     play: Play::Fleet(run),
 };
 

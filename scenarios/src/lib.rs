@@ -1,7 +1,9 @@
 //! The incidents, each staged with real parts and told as a story. `russet replay <name>` runs one; the tests run all of them.
 //!
-//! A scenario shows two things: that the staged fault bites a naive implementation, and that ours holds. The first half keeps the second
-//! honest: a fault that no longer bites anybody would make the assertion worthless.
+//! A scenario plays the program that ships, with the flags and rights of its chart, and names what it asserts (`promise!`). What keeps
+//! it honest is the file `<name>.without.patch` beside it: the smallest change of the shipped code that takes the defence out. `xtask bite`
+//! applies it, builds, plays the same story and wants exactly the named promise to be seen broken. A scenario without such a patch proves a
+//! part of a program, says so, and is not counted.
 
 mod crd_pruning;
 mod egress_race;
@@ -48,6 +50,25 @@ impl Narrator for Silent {
     fn holds(&mut self, _: &str) {}
 }
 
+/// A promise that was seen broken. `xtask bite` looks for it by name.
+#[derive(Debug, thiserror::Error)]
+#[error("broken promise `{promise}`: {seen}")]
+pub struct Broken {
+    pub promise: &'static str,
+    pub seen: String,
+}
+
+/// Fails the story with [`Broken`] unless the condition holds; what follows tells what was seen.
+macro_rules! promise {
+    ($name:literal, $holds:expr, $($seen:tt)+) => {
+        let holds: bool = $holds;
+        if !holds {
+            return Err($crate::Broken { promise: $name, seen: format!($($seen)+) }.into());
+        }
+    };
+}
+pub(crate) use promise;
+
 /// One incident that can be replayed.
 #[derive(Debug)]
 pub struct Scenario {
@@ -56,6 +77,8 @@ pub struct Scenario {
     pub from: &'static str,
     pub what_happened: &'static str,
     pub must_hold: &'static str,
+    /// The change of the shipped code without which it does not hold. None: the story proves a part of a program only.
+    pub without: Option<&'static str>,
     play: Play,
 }
 

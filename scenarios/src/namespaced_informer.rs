@@ -1,4 +1,5 @@
-//! A controller whose Role is namespaced started a cluster-wide informer: 403 for ever, and nothing reconciled.
+//! Proves a part, the library that watches: a controller whose Role is namespaced started a cluster-wide informer: 403 for ever, and
+//! nothing reconciled.
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "a cluster-wide Services informer needed rights that the namespaced Role did not give",
     must_hold: "a controller with a namespaced scope works under exactly its Role, and the audit log shows no denial",
+    without: None,
     play: Play::Cluster(run),
 };
 

@@ -16,6 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "Cluster API had no connection to the cluster, could not watch Nodes, and every deploy timed out",
     must_hold: "with an empty cluster the provider supplies <cluster>-kubeconfig, and Machines find their Nodes",
+    without: None,
     play: Play::Fleet(run),
 };
 

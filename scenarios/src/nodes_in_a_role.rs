@@ -18,6 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "Nodes are cluster-scoped, a Role cannot grant them, and the controller was refused",
     must_hold: "the provider adopts a Mac and gives it back under exactly the rights of its chart, without one 403",
+    without: None,
     play: Play::Bare(run),
 };
 

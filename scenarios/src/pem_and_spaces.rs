@@ -1,4 +1,5 @@
-//! The key of a GitHub App came in the other of two forms, the ids with a line break, and no runner could register.
+//! Proves a part, the library that reads credentials: the key of a GitHub App came in the other of two forms, the ids with a line break,
+//! and no runner could register.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "a key in PKCS#1 instead of PKCS#8, and ids with a stray line break, were refused",
     must_hold: "both forms are read, whitespace does not matter, and a bad value is named by its field and never shown",
+    without: None,
     play: Play::Plain(run),
 };
 

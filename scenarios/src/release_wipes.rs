@@ -16,6 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "F capi 7.1",
     what_happened: "renamed to the pool, the reinstallation failed, another Machine adopted the host, and the retry wiped it",
     must_hold: "a host enters the pool only after its wipe was seen to run and to end, however often the call fails",
+    without: None,
     play: Play::Fleet(run),
 };
 

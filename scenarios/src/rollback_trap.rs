@@ -1,4 +1,4 @@
-//! A new required field turned every rollback into a wedge: the older revision no longer passed validation.
+//! Proves a part, the CRDs: a new required field turned every rollback into a wedge: the older revision no longer passed validation.
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::FutureExt;
@@ -13,6 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "old revisions were rejected by CRD validation, so a failed deploy could not roll back",
     must_hold: "every fixture of every older schema still applies, and no field of it is dropped",
+    without: None,
     play: Play::Cluster(run),
 };
 

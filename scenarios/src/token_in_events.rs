@@ -1,4 +1,5 @@
-//! A script with a token in it failed, and the error that embedded the script was on its way into an event.
+//! Proves a part, the provider on stand-in hosts, which no secret passes: a script with a token in it failed, and the error that embedded
+//! the script was on its way into an event.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -23,6 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "a failing config script could leak its token",
     must_hold: "no secret appears in any event, status, log line or argv, checked by canary values while joins fail",
+    without: None,
     play: Play::Fleet(run),
 };
 

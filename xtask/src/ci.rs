@@ -61,6 +61,11 @@ const LINTS: &[Step] = &[
         args: &["run", "--quiet", "--package", "xtask", "--", "check-faults"],
     },
     Step {
+        name: "patches of scenarios",
+        program: "cargo",
+        args: &["run", "--quiet", "--package", "xtask", "--", "check-patches"],
+    },
+    Step {
         name: "clippy",
         program: "cargo",
         args: &[

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+mod bite;
 mod changed;
 mod chart;
 mod check_mac;
@@ -52,9 +53,13 @@ enum Command {
     CheckLayers,
     /// Check that each fault switch of the emulators is set by a test of what ships
     CheckFaults,
+    /// Check that the patches beside scenarios apply, and that each names a promise of its scenario
+    CheckPatches,
+    /// Take the defence of scenarios out of the shipped code, one by one, and check that the named promise is seen broken
+    Bite(bite::BiteArgs),
     /// Check that what runs on a Mac would compile there, where that can be found out
     CheckMac,
-    /// Formatting, generated files, CRD history, layers, fault switches, clippy, dependencies
+    /// Formatting, generated files, CRD history, layers, fault switches, patches of scenarios, clippy, dependencies
     Lint,
     /// Everything: lint, real parts, tests
     Ci(ci::CiArgs),
@@ -82,6 +87,8 @@ fn run(command: Command) -> Result<()> {
         Command::RecordCrds { name } => history::record(&root, &name),
         Command::CheckLayers => layers::check(&root),
         Command::CheckFaults => faults::check(&root),
+        Command::CheckPatches => bite::check(&root),
+        Command::Bite(args) => bite::run(&root, &args),
         Command::CheckMac => check_mac::check(&root),
         Command::Lint => ci::lint(&root),
         Command::Ci(args) => ci::ci(&root, &args),

@@ -71,17 +71,20 @@ async fn one(scenario: &Scenario, colour: Colour) -> Result<()> {
 }
 
 fn list(all: &[Scenario]) -> String {
-    let mut table = Table::new(&["NAME", "FROM", "WHAT HAPPENED", "MUST HOLD"]);
+    let mut table = Table::new(&["NAME", "PROVES", "FROM", "WHAT HAPPENED", "MUST HOLD"]);
     for scenario in all {
         let Scenario {
             name,
             from,
             what_happened,
             must_hold,
+            without,
             ..
         } = scenario;
+        let proves = if without.is_some() { "the program" } else { "a part" };
         table.row([
             (*name).into(),
+            proves.into(),
             (*from).into(),
             (*what_happened).into(),
             (*must_hold).into(),

@@ -1,4 +1,5 @@
-//! `set -o pipefail` in a script that cloud-init gave to sh: it ended on its first line.
+//! Proves a part, the script that the bootstrap library renders: `set -o pipefail` in a script that cloud-init gave to sh: it ended on its
+//! first line.
 //!
 //! Without the check for bash at the top of the program it ends with dash's `Illegal option -o posix`, and nothing that says what to do.
 
@@ -22,6 +23,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "`set -o pipefail` under sh, which is dash, aborted cloud-init on line one",
     must_hold: "user data names bash; given to sh all the same, the program hands itself to bash or says what it needs",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -20,6 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "the release began with a power-off, which a stopped server refuses, and the finalizer stayed for ever",
     must_hold: "a deletion converges from every state of the server, and leaves nothing that is paid for",
+    without: None,
     play: Play::Fleet(run),
 };
 

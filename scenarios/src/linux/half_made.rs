@@ -18,6 +18,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "create, attach and power-on were one step, and each failure half-way left a server that was paid for",
     must_hold: "whichever call fails, before or after its effect, there is one server per machine, and none when it is gone",
+    without: None,
     play: Play::Fleet(run),
 };
 

@@ -28,6 +28,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "the identity of nodes lacked leases, services, claims, volumes and CSI, found one outage at a time",
     must_hold: "a node is system:node:<name> in system:nodes: it may do all a kubelet needs, for its own Pods only",
+    without: None,
     play: Play::Fleet(run),
 };
 

@@ -16,6 +16,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "no public address was asked for, so there was none, and the node could not fetch its packages",
     must_hold: "a dynamic IPv4 address is part of every order; the server has it once it runs, and it goes with the server",
+    without: None,
     play: Play::Fleet(run),
 };
 

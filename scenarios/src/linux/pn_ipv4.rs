@@ -24,6 +24,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "five mistakes in asking IPAM, and one swallowed error: nodes never got tuist.dev/pn-ipv4",
     must_hold: "the label lands with pages of one, upper-case MACs, IPv6 first and rows that come late; until then a condition says so",
+    without: None,
     play: Play::Fleet(run),
 };
 

@@ -1,4 +1,4 @@
-//! The provisioner makes a Pod for every volume, and was not allowed to.
+//! Proves a part, the chart's rights for another project's program: the provisioner makes a Pod for every volume, and was not allowed to.
 //!
 //! Without `create` and `delete` of Pods in the chart's Role it ends with a claim that stays Pending.
 
@@ -26,6 +26,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "local-path may not create Pods in a role copied from other provisioners, and every claim stayed Pending",
     must_hold: "the real provisioner binds a claim under exactly the rights of the chart, without one 403",
+    without: None,
     play: Play::Bare(run),
 };
 

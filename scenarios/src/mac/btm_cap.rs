@@ -1,4 +1,4 @@
-//! Rolls that loaded the job anew each time, until macOS no longer restarted it.
+//! Proves a part, the plan of the bootstrap library: rolls that loaded the job anew each time, until macOS no longer restarted it.
 //!
 //! Taken out to see it fail: `plist_loaded` of the prelude always said no, so that every roll was a bootout and a bootstrap. The first
 //! roll ended the story: "roll 1 loaded the job again".
@@ -17,6 +17,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "bootout and bootstrap at every roll made launchd stop honouring KeepAlive",
     must_hold: "an unchanged plist is never loaded again: Background Task Management counts nothing over 50 binary rolls",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -1,4 +1,5 @@
-//! A process that is killed soon after each start has a fresh pid whenever somebody looks.
+//! Proves a part, the plan of the bootstrap library: a process that is killed soon after each start has a fresh pid whenever somebody
+//! looks.
 //!
 //! Taken out to see it fail: `job_settles` of the prelude took the first new pid without comparing it with a second one. The roll went
 //! on to the look that ends every step, which found no process, and the story ended with "another failure: it was changed, and is still
@@ -22,6 +23,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "an agent that was killed for its signature after every start showed a fresh pid each time, and the roll was recorded",
     must_hold: "a pid counts when it is the same a while later; a crash loop is refused, said, and healed by the next roll",
+    without: None,
     play: Play::Plain(run),
 };
 

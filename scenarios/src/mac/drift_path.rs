@@ -27,6 +27,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "the drift update did not pass node_exporter on, so its installer was silently skipped on every roll",
     must_hold: "first set-up and drift run one and the same plan, and what is hashed is what the plan does",
+    without: None,
     play: Play::Own(run),
 };
 

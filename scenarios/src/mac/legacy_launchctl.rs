@@ -1,4 +1,5 @@
-//! The runner's own script starts its agent with `launchctl load`, which over SSH cannot reach the desktop session.
+//! Proves a part, the plan of the bootstrap library: the runner's own script starts its agent with `launchctl load`, which over SSH cannot
+//! reach the desktop session.
 //!
 //! Taken out to see it fail: the step `github-runner` started the agent by the runner's own `svc.sh start`. The story ended with "step
 //! github-runner: Load failed: 5: Input/output error".
@@ -20,6 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "`launchctl load` over SSH cannot reach the Aqua session, so the runner of a builder never started",
     must_hold: "agents are loaded into gui/<uid>, where they run, also after a restart of the host",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -22,6 +22,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "kickstart left the old process running, and the roll was recorded",
     must_hold: "a roll is recorded only when a new process is stable; otherwise the drift stays set and the roll is tried again",
+    without: None,
     play: Play::Own(run),
 };
 

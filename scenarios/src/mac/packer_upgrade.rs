@@ -27,6 +27,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "a brew upgrade changed the code signature of Packer, and macOS revoked its Local Network access",
     must_hold: "Packer is pinned; a signature that changed all the same is detected and reported as a condition",
+    without: None,
     play: Play::Own(run),
 };
 

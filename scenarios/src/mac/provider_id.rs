@@ -27,6 +27,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "nodes without providerID never bound to their Machines; each had to be patched by hand",
     must_hold: "it is set on create, filled when empty, never overwritten, also after the Node is deleted and comes back",
+    without: None,
     play: Play::Own(run),
 };
 

@@ -1,4 +1,4 @@
-//! A binary that was written over while it ran, and was killed from then on.
+//! Proves a part, the plan of the bootstrap library: a binary that was written over while it ran, and was killed from then on.
 //!
 //! Taken out to see it fail: `program_put` of the prelude copied the signed program over the old one rather than rename it into place.
 //! The roll that should heal the poisoned Mac ended the story: "does not stay up: spawn scheduled, last exit OS_REASON_CODESIGNING".
@@ -19,6 +19,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "the agent was overwritten in place, and the kernel killed it by the signature it remembered",
     must_hold: "each roll is a new file, signed before it has its name: 100 rolls without one kill, and a launchd that pins is recognised",
+    without: None,
     play: Play::Plain(run),
 };
 
