@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use russet_draw::Draw;
 
 use super::program::stays;
 use super::{Bench, HASTE, JOB, Mini, PROGRAM, ROLL};
@@ -79,13 +80,15 @@ fn inode(root: &std::path::Path) -> Result<u64> {
 }
 
 async fn roll(stage: &mut Stage<'_, ()>, bench: &Bench, mini: &Mini) -> Result<()> {
-    stage.step(format!("{ROLLS} new agents, one after the other"));
+    let rolls = Draw::cases("rolls of an agent over one that runs", "", 1..=ROLLS);
+    let count = rolls.len();
+    stage.step(format!("{count} new agents, one after the other"));
     let (mac, host) = (mini.mac().await?, mini.host()?);
     let kills = mac.code_kills();
     let session = mini.session().await?;
     let mut pids = BTreeSet::from([mini.running().await?]);
     let mut file = inode(mac.root())?;
-    for roll in 1..=ROLLS {
+    for roll in rolls {
         let fleet = bench.fleet(&stays(&format!("roll {roll}")))?;
         let report = mini
             .steps(&session, &fleet, &host, |step| ROLL.contains(&step))
@@ -101,7 +104,7 @@ async fn roll(stage: &mut Stage<'_, ()>, bench: &Bench, mini: &Mini) -> Result<(
         file = now;
     }
     stage.holds(format!(
-        "{ROLLS} rolls, each a new file and a new process, and not one kill"
+        "{count} rolls, each a new file and a new process, and not one kill"
     ));
     Ok(())
 }
