@@ -69,7 +69,7 @@ impl Bench {
     /// So many Macs.
     pub(super) async fn with(count: u32) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let doors = Doors::open().await?;
+        let doors = Doors::open(dir.path()).await?;
         let macs = Macs::new(doors.emulator().await?)?;
         let options = russet_sim_scaleway::Options {
             clock_factor: Factor::MANUAL,
