@@ -43,11 +43,16 @@ pub(super) fn archive(path: &Path, files: &[(&str, &str)]) -> Result<()> {
         file.write_all(content.as_bytes())?;
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
+    pack(path, folder.path())
+}
+
+/// An archive of a folder.
+pub(super) fn pack(path: &Path, folder: &Path) -> Result<()> {
     let packed = Command::new("tar")
         .arg("-czf")
         .arg(path)
         .arg("-C")
-        .arg(folder.path())
+        .arg(folder)
         .arg(".")
         .status();
     ensure!(packed.context("failed to run tar")?.success(), "tar failed");
@@ -111,13 +116,6 @@ impl Bench {
         let path = self.path("agent");
         put(&path, agent)?;
         Ok(plain(self.artifact(&path)?))
-    }
-
-    /// The emulated tailnet.
-    pub(super) fn tailnet(&self) -> Result<Tailnet> {
-        let path = self.path("tailscale.tar.gz");
-        tailscale(&path)?;
-        tailnet(&self.artifacts, &path)
     }
 }
 
