@@ -26,6 +26,7 @@ mod token_in_events;
 
 use anyhow::{Result, ensure};
 use futures::future::{BoxFuture, LocalBoxFuture};
+use mac::vms::Mac;
 use russet_stages::kura::Program;
 use russet_stages::macs::Fleet;
 use russet_testkit::cluster::{Extras, TestCluster};
@@ -91,6 +92,8 @@ enum Play {
     Fleet(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
     /// The same with a provider that is still to be started, as whoever the story says.
     Bare(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
+    /// A Mac of its own that runs Pods, in the one fleet of this process that has such.
+    Mac(for<'a> fn(&'a mut Stage<'_, Mac>) -> LocalBoxFuture<'a, Result<()>>),
     /// The cache node's program; the story starts as many as it needs.
     Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
     /// Nothing yet; the story sets its own stage.
@@ -200,6 +203,15 @@ impl Scenario {
                 narrator.step("start a real control plane with Cluster API core, and an emulated Scaleway with minis");
                 let world = Fleet::without_provider().await?;
                 play(&mut Stage { world, narrator }).await
+            }
+            Play::Mac(play) => {
+                narrator.step(
+                    "start a real control plane with Cluster API core and the provider, which sets up an emulated Mac over SSH; its launchd runs our agent",
+                );
+                let world = Mac::serving(self.name).await?;
+                let mut stage = Stage { world, narrator };
+                let told = play(&mut stage).await;
+                told.and(stage.world.switch_off().await)
             }
             Play::Cache(play) => {
                 let world = Program::find()?;

@@ -9,6 +9,7 @@
 //!
 //! Stages know the programs by what they are started with, never as libraries.
 
+pub mod for_good;
 pub mod kura;
 pub mod linux;
 pub mod macs;

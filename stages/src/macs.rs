@@ -17,7 +17,7 @@ mod yard;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DynamicObject, PostParams};
@@ -36,6 +36,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OnceCell;
 
+use crate::for_good::for_good;
 use over_ssh::Doors;
 pub use yard::Yard;
 
@@ -103,24 +104,7 @@ static SHARED: OnceCell<Fleet> = OnceCell::const_new();
 impl Fleet {
     /// The one that all tests of a binary share. Its emulators live on a runtime of their own, since each test has its own and ends it.
     pub async fn shared() -> Result<&'static Self> {
-        SHARED
-            .get_or_try_init(|| async {
-                let (sender, receiver) = tokio::sync::oneshot::channel();
-                std::thread::Builder::new()
-                    .name("fleet".to_owned())
-                    .spawn(move || {
-                        let runtime = tokio::runtime::Builder::new_multi_thread()
-                            .worker_threads(1)
-                            .enable_all()
-                            .build()?;
-                        let _ = sender.send(runtime.block_on(Self::start(&[])));
-                        runtime.block_on(std::future::pending::<()>());
-                        Ok::<_, std::io::Error>(())
-                    })
-                    .context("failed to start a thread")?;
-                receiver.await.context("the thread of the fleet ended")?
-            })
-            .await
+        SHARED.get_or_try_init(|| for_good("fleet", || Self::start(&[]))).await
     }
 
     /// One of its own, with further flags for the provider, which may do everything.

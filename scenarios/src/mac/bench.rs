@@ -43,11 +43,16 @@ pub(super) fn archive(path: &Path, files: &[(&str, &str)]) -> Result<()> {
         file.write_all(content.as_bytes())?;
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
+    pack(path, folder.path())
+}
+
+/// An archive of a folder.
+pub(super) fn pack(path: &Path, folder: &Path) -> Result<()> {
     let packed = Command::new("tar")
         .arg("-czf")
         .arg(path)
         .arg("-C")
-        .arg(folder.path())
+        .arg(folder)
         .arg(".")
         .status();
     ensure!(packed.context("failed to run tar")?.success(), "tar failed");
@@ -69,7 +74,7 @@ impl Bench {
     /// So many Macs.
     pub(super) async fn with(count: u32) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let doors = Doors::open().await?;
+        let doors = Doors::open(dir.path()).await?;
         let macs = Macs::new(doors.emulator().await?)?;
         let options = russet_sim_scaleway::Options {
             clock_factor: Factor::MANUAL,
@@ -111,13 +116,6 @@ impl Bench {
         let path = self.path("agent");
         put(&path, agent)?;
         Ok(plain(self.artifact(&path)?))
-    }
-
-    /// The emulated tailnet.
-    pub(super) fn tailnet(&self) -> Result<Tailnet> {
-        let path = self.path("tailscale.tar.gz");
-        tailscale(&path)?;
-        tailnet(&self.artifacts, &path)
     }
 }
 

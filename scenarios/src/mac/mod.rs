@@ -4,6 +4,7 @@
 //!   Bench ── a few Macs, no cluster: the plan of `russet-bootstrap` over real SSH
 //!   Fleet::over_ssh ── Macs under the provider, as a process, with a real API server and Cluster API core
 //!        both ──▶ Mini ── one Mac: log in, run something by hand, run the plan, look at its launchd
+//!   vms::Mac ── one of a fleet over SSH, with a `tart`: it serves, and runs Pods
 //! ```
 
 pub(super) mod btm_cap;
@@ -15,6 +16,7 @@ pub(super) mod packer_upgrade;
 pub(super) mod provider_id;
 pub(super) mod stale_cdhash;
 pub(super) mod tailscale_down;
+pub(super) mod vms;
 
 mod bench;
 mod mini;

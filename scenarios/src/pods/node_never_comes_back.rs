@@ -1,103 +1,115 @@
-//! Somebody deleted a Node. Its agent went on reporting to nobody, until it was restarted by hand.
+//! An administrator deleted a Node. Its agent went on reporting to nothing, until it was restarted by hand.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use russet_testkit::TestCluster;
-use russet_testkit::wait::{self, Look, PATIENCE};
-use serde_json::json;
+use kube::api::DeleteParams;
+use russet_testkit::wait::{self, Look};
+use tokio::time::{Duration, Instant};
 
-use super::{IMAGE, Mac, WAITS, split};
-use crate::{Play, Scenario, Stage};
+use super::{IMAGE, Mac, PATIENCE, WAITS, split, vms};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "node-never-comes-back",
     from: "F",
     what_happened: "a Node that was deleted was never registered again while its agent ran",
     must_hold: "it is back within one heartbeat, and what runs on its host runs on",
-    without: None,
-    play: Play::Cluster(run),
+    without: Some(include_str!("node_never_comes_back.without.patch")),
+    play: Play::Mac(run),
 };
 
-fn run<'a>(stage: &'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>> {
-    async move {
-        let (world, mut stage) = split(stage);
-        let mac = Mac::new(world, "127.77.20.3").await?;
-        naive(&mut stage, &mac).await?;
-        ours(&mut stage, &mac, world).await
+/// Tries to renew the Lease that are three heartbeats at least: one is two, when the Lease is gone.
+const MANY: usize = 4;
+/// How often the log of the API server is read while the Node is gone.
+const READ: Duration = Duration::from_secs(1);
+
+/// What the agent asked of the API server since some moment.
+#[derive(Debug, Default)]
+struct Beats {
+    /// Renewals of its Lease, whatever was answered.
+    tried: usize,
+    /// Those that succeeded.
+    renewed: usize,
+    registered: bool,
+}
+
+impl Beats {
+    fn after(mac: &Mac, asked: usize) -> Result<Self> {
+        let mut beats = Self::default();
+        for entry in mac.cluster().audit()?.of_user(&mac.user())?.iter().skip(asked) {
+            match (entry.verb.as_str(), entry.object().resource.as_str()) {
+                ("create", "nodes") => {
+                    beats.registered = true;
+                    break;
+                }
+                ("update" | "patch", "leases") => {
+                    beats.tried += 1;
+                    beats.renewed += usize::from(entry.code() == 200);
+                }
+                _ => {}
+            }
+        }
+        Ok(beats)
     }
-    .boxed()
 }
 
-/// An agent that registers when it starts, and reports from then on.
-async fn naive(stage: &mut Stage<'_, ()>, mac: &Mac<'_>) -> Result<()> {
-    stage.step("an agent registers its Node and reports its status; then somebody deletes the Node");
-    let nodes = mac.nodes();
-    let node: Node = serde_json::from_value(json!({"metadata": {"name": "before"}}))?;
-    nodes.create(&PostParams::default(), &node).await?;
-    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    let report = || async {
-        let params = PatchParams::default();
-        nodes
-            .patch_status("before", &params, &Patch::Strategic(status.clone()))
-            .await
-    };
-    report().await?;
-    nodes.delete("before", &DeleteParams::default()).await?;
-    let said = match report().await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => status.message,
-        other => anyhow::bail!("the staged fault did not bite: {other:?}"),
-    };
-    ensure!(
-        nodes.get_opt("before").await?.is_none(),
-        "the staged fault did not bite"
-    );
-    stage.bites(format!("every report of it is answered with: {said}"));
-    Ok(())
-}
-
-async fn ours(stage: &mut Stage<'_, ()>, mac: &Mac<'_>, cluster: &TestCluster) -> Result<()> {
-    stage.step("our agent, with a Pod that runs; then its Node is deleted");
-    let _agent = mac.start()?;
-    mac.run("job", IMAGE, Some(&format!("{WAITS} 0"))).await?;
-    let pod = mac.until_running("job").await?;
-    let vm = mac.vm("job")?.context("the Pod has no VM")?;
-    let before = mac.nodes().get(&mac.node).await?;
-    mac.nodes().delete(&mac.node, &DeleteParams::default()).await?;
-    let asked = cluster.audit()?.of_user(&mac.user())?.len();
-    let back = wait::until("the Node to come back", PATIENCE, || async {
-        let node = mac.nodes().get_opt(&mac.node).await?;
-        Ok(match node.filter(|node| node.uid() != before.uid()) {
-            Some(node) => Look::Done(node),
-            None => Look::not_yet("no Node"),
+fn run<'a>(stage: &'a mut Stage<'_, Mac>) -> LocalBoxFuture<'a, Result<()>> {
+    async move {
+        let (mac, mut stage) = split(stage);
+        stage.step("a Pod runs; then its Node is deleted");
+        mac.run("job", IMAGE, Some(&format!("{WAITS} 0"))).await?;
+        let pod = mac.until_running("job").await?;
+        let vm = mac.vm("job")?.context("the Pod has no VM")?;
+        let before = mac.nodes().get(&mac.node).await?;
+        mac.nodes().delete(&mac.node, &DeleteParams::default()).await?;
+        let asked = mac.cluster().audit()?.of_user(&mac.user())?.len();
+        let mut read = Instant::now();
+        let back = wait::until("the Node to come back, or the agent to do without", PATIENCE, || {
+            let reads = read.elapsed() >= READ;
+            if reads {
+                read = Instant::now();
+            }
+            let before = &before;
+            async move {
+                let node = mac.nodes().get_opt(&mac.node).await?;
+                let node: Option<Node> = node.filter(|node| node.uid() != before.uid());
+                let lost = reads && Beats::after(mac, asked)?.tried >= MANY;
+                Ok(match node {
+                    None if !lost => Look::not_yet("no Node"),
+                    node => Look::Done(node),
+                })
+            }
         })
-    })
-    .await?;
-    let since = cluster.audit()?.of_user(&mac.user())?;
-    let renewals = since
-        .iter()
-        .skip(asked)
-        .take_while(|entry| !(entry.verb == "create" && entry.object().resource == "nodes"))
-        .filter(|entry| entry.object().resource == "leases" && entry.code() == 200)
-        .count();
-    ensure!(renewals <= 1, "it renewed a Lease {renewals} times before it noticed");
-    let conditions = back.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions
-        .filter(|condition| condition.type_ == "Ready")
-        .map(|condition| &condition.status);
-    ensure!(
-        ready.clone().any(|status| status == "True"),
-        "it came back as {:?}",
-        ready.collect::<Vec<_>>()
-    );
-    stage.holds("the Node is back with the next heartbeat, and ready");
+        .await?;
+        let beats = Beats::after(mac, asked)?;
+        promise!(
+            "node-back-with-the-next-heartbeat",
+            back.is_some() && beats.registered && beats.renewed <= 1,
+            "Node {} is {}; since it was deleted the agent did this before it registered: {beats:?}",
+            mac.node,
+            if back.is_some() { "back" } else { "gone" }
+        );
+        promise!(
+            "node-back-and-ready",
+            back.as_ref().is_some_and(vms::is_ready),
+            "it came back as {back:?}"
+        );
+        stage.holds("the Node is back with the next heartbeat, and ready");
 
-    let now = mac.until_running("job").await?;
-    ensure!(now.uid() == pod.uid(), "it is another Pod");
-    ensure!(mac.vm("job")?.as_deref() == Some(vm.as_str()), "it has another VM");
-    stage.holds("the Pod runs on in the VM that it had");
-    Ok(())
+        let now = mac.until_running("job").await?;
+        let runs = mac.vm("job")?;
+        promise!(
+            "vm-outlives-its-node",
+            now.uid() == pod.uid() && runs.as_deref() == Some(vm.as_str()),
+            "Pod {:?} in {vm} is Pod {:?} in {runs:?}",
+            pod.uid(),
+            now.uid()
+        );
+        stage.holds("the Pod runs on in the VM that it had");
+        Ok(())
+    }
+    .boxed_local()
 }

@@ -10,10 +10,9 @@ use russet_scenarios::{self as scenarios, Silent};
 use russet_testkit::program::built;
 
 const PROVIDER: [(&str, &str); 1] = [("capi-provider", "russet-capi-provider")];
-const MACS: [(&str, &str); 4] = [
+const MACS: [(&str, &str); 3] = [
     PROVIDER[0],
     ("sim-mac", "russet-sim-mac"),
-    ("sim-tart", "russet-sim-tart"),
     ("tart-kubelet", "russet-tart-kubelet"),
 ];
 

@@ -1,13 +1,17 @@
 //! The hand that reaches into the emulated world, for tests and demos.
 
+use crate::counted;
 use crate::failure::Failure;
+use crate::host;
 use crate::image::{Image, RemoteName};
+use crate::locks;
 use crate::running::Note;
 use crate::space;
 use crate::store::Home;
 use crate::switches::Switches;
 use crate::vm::VmDir;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Why the world could not be changed.
@@ -38,6 +42,19 @@ impl Control {
     /// Makes the home if it is not there.
     pub fn new(home: impl Into<PathBuf>) -> Result<Self, ControlError> {
         Ok(Self(Home::open(home.into())?))
+    }
+
+    /// The home of a user of an emulated Mac, whose `/` is this folder, once `tart` was called there.
+    pub fn on_mac(root: &Path, user: &str) -> Result<Self, ControlError> {
+        let home = Home(root.join("Users").join(user).join(".tart"));
+        let owner = std::fs::metadata(home.sim())?;
+        // The user's, who could not open one of root's.
+        drop(locks::exclusive(&home.switches_lock())?);
+        std::os::unix::fs::chown(home.switches_lock(), Some(owner.uid()), Some(owner.gid()))?;
+        if !home.switches().exists() {
+            host::switches_of(root)?.save(&home)?;
+        }
+        Ok(Self(home))
     }
 
     /// Puts the emulator at `path` under the name `tart`.
@@ -95,7 +112,7 @@ impl Control {
 
     fn kill(&self, name: &str, which: impl FnOnce(&Note) -> u32) -> Result<(), ControlError> {
         let note = Note::read(&self.0, name)?.ok_or_else(|| ControlError(format!("VM {name} does not run")))?;
-        let pid = i32::try_from(which(&note)).ok().and_then(Pid::from_raw);
+        let pid = counted::from_here(which(&note), &note.counted_in);
         let pid = pid.ok_or_else(|| ControlError(format!("VM {name} has no process")))?;
         kill_process(pid, Signal::KILL).map_err(|error| ControlError(error.to_string()))
     }
@@ -107,7 +124,7 @@ impl Control {
             let Some(note) = Note::read(&self.0, &name)? else {
                 continue;
             };
-            let pid = i32::try_from(note.run).ok().and_then(Pid::from_raw);
+            let pid = counted::from_here(note.run, &note.counted_in);
             if pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok()) {
                 names.push(name);
             }
@@ -130,5 +147,31 @@ impl Control {
     /// Where a file of the guest lies on the host.
     pub fn guest_path(&self, name: &str, path: &str) -> PathBuf {
         self.0.vms().join(name).join("guest").join(path.trim_start_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_on_a_mac_begins_with_what_came_with_the_archive_and_keeps_it() {
+        let root = tempfile::tempdir().unwrap();
+        let library = root.path().join("usr/local/lib");
+        std::fs::create_dir_all(&library).unwrap();
+        crate::write_bundle(&library, &[]).unwrap();
+        let sim = root.path().join(".sim");
+        std::fs::create_dir_all(&sim).unwrap();
+        std::fs::write(sim.join("guests"), "127.130.7\n").unwrap();
+        assert!(Control::on_mac(root.path(), "m1").is_err(), "nobody called tart there");
+
+        let home = Home::open(root.path().join("Users/m1/.tart")).unwrap();
+        let control = Control::on_mac(root.path(), "m1").unwrap();
+        control.switch(|switches| switches.vm_limit = 8).unwrap();
+        let again = Control::on_mac(root.path(), "m1").unwrap();
+        assert_eq!(again.home(), home.0);
+        let switches = Switches::load(&home).unwrap();
+        assert_eq!((switches.addresses.as_str(), switches.vm_limit), ("127.130.7", 8));
+        assert!(switches.registry.unwrap().starts_with(host::RESOURCES));
     }
 }

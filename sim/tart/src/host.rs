@@ -35,13 +35,22 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// The switches of a home where none was flipped.
 pub(crate) fn switches() -> Result<Switches, Failure> {
-    let bundled = Path::new(RESOURCES).join(SWITCHES);
+    if in_a_mac() {
+        return switches_of(Path::new("/"));
+    }
+    Ok(Switches::default())
+}
+
+/// The same for a home on an emulated Mac whose `/` is this folder.
+pub(crate) fn switches_of(root: &Path) -> Result<Switches, Failure> {
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    let bundled = below(RESOURCES).join(SWITCHES);
     let mut switches = match std::fs::read(&bundled) {
-        Ok(bytes) if in_a_mac() => serde_json::from_slice(&bytes)
+        Ok(bytes) => serde_json::from_slice(&bytes)
             .map_err(|error| Failure::Emulator(format!("{}: {error}", bundled.display())))?,
-        _ => Switches::default(),
+        Err(_) => Switches::default(),
     };
-    if let Ok(addresses) = std::fs::read_to_string(GUESTS) {
+    if let Ok(addresses) = std::fs::read_to_string(below(GUESTS)) {
         addresses.trim().clone_into(&mut switches.addresses);
     }
     Ok(switches)

@@ -25,6 +25,7 @@ mod bundle;
 mod commands;
 mod config;
 mod control;
+mod counted;
 mod credentials;
 mod exec;
 mod failure;

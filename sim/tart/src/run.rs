@@ -12,7 +12,7 @@ use crate::running::{Note, Slot};
 use crate::store::Home;
 use crate::switches::Switches;
 use crate::vm::{VmDir, random_mac};
-use crate::{lease, locks};
+use crate::{counted, lease, locks};
 use std::fs::File;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -249,6 +249,7 @@ impl Vm<'_> {
         Note {
             run: std::process::id(),
             guest: child.id().unwrap_or_default(),
+            counted_in: counted::here(),
         }
         .write(self.home, self.name)?;
         Ok((child, stdin))

@@ -43,6 +43,8 @@ pub(crate) struct Note {
     pub(crate) run: u32,
     /// The holder of the guest's processes.
     pub(crate) guest: u32,
+    /// The pid namespace in which these have their numbers.
+    pub(crate) counted_in: String,
 }
 
 fn path(home: &Home, name: &str) -> PathBuf {

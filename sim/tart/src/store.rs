@@ -41,6 +41,10 @@ impl Home {
         self.sim().join("switches.json")
     }
 
+    pub(crate) fn switches_lock(&self) -> PathBuf {
+        self.sim().join("switches.lock")
+    }
+
     pub(crate) fn registry(&self) -> Result<Registry, Failure> {
         let elsewhere = Switches::load(self)?.registry;
         Ok(Registry(elsewhere.unwrap_or_else(|| self.sim().join("registry"))))

@@ -129,7 +129,7 @@ impl Switches {
 
     /// Reads, changes and writes the switches while nobody else does.
     pub(crate) fn change<T>(home: &Home, change: impl FnOnce(&mut Self) -> T) -> Result<T, Failure> {
-        let _guard = locks::exclusive(&home.sim().join("switches.lock"))?;
+        let _guard = locks::exclusive(&home.switches_lock())?;
         let mut switches = Self::load(home)?;
         let result = change(&mut switches);
         switches.save(home)?;

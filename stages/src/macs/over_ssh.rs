@@ -1,8 +1,11 @@
 //! Minis that are whole emulated Macs, which the provider sets up over SSH as it would real ones.
 
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use russet_sim_mac::macos::Options;
 use russet_sim_scaleway::{AddressPlan, NoBoxes, Settings};
 use russet_testkit::cluster::{Extras, TestCluster, tools};
@@ -15,24 +18,45 @@ use super::{Fleet, Manner};
 /// No Mac has this address. Whoever holds a port here has it on the addresses of all Macs.
 const RESERVATION: &str = "127.78.255.254:0";
 
+/// Second numbers of addresses in emulated tailnets. All Macs of this machine share one loopback, so each emulator has a tailnet of its
+/// own, as each `russet up` has.
+const TAILNETS: RangeInclusive<u8> = 100..=115;
+/// Where agents answer the API server; no Mac has the last address of a tailnet, and who listens there has all of it.
+const KUBELET: u16 = 10250;
+/// The flag that names the archive of `tart`.
+const TART: &str = "--tart-tarball-path=";
+
 /// How Macs are reached, and where they live.
 #[derive(Debug)]
 pub struct Doors {
     port: u16,
+    tailnet: u8,
     disks: TempDir,
-    _reserved: TcpListener,
+    _reserved: [TcpListener; 2],
+}
+
+async fn claim_tailnet() -> Result<(u8, TcpListener)> {
+    // `russet up` takes the first that is free.
+    for number in TAILNETS.rev() {
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::new(127, number, 255, 254), KUBELET)).await {
+            return Ok((number, listener));
+        }
+    }
+    bail!("all emulated tailnets of this machine are taken")
 }
 
 impl Doors {
-    /// For Macs that are still to come.
-    pub async fn open() -> Result<Self> {
+    /// For Macs that are still to come, whose disks are in this folder.
+    pub async fn open(dir: &Path) -> Result<Self> {
+        let (tailnet, claimed) = claim_tailnet().await?;
         let reserved = TcpListener::bind(RESERVATION)
             .await
             .with_context(|| format!("failed to take a port of {RESERVATION}"))?;
         Ok(Self {
             port: reserved.local_addr()?.port(),
-            disks: tempfile::tempdir().context("failed to make a folder for the disks of Macs")?,
-            _reserved: reserved,
+            tailnet,
+            disks: tempfile::tempdir_in(dir).context("failed to make a folder for the disks of Macs")?,
+            _reserved: [reserved, claimed],
         })
     }
 
@@ -43,7 +67,7 @@ impl Doors {
         options.second = Duration::from_millis(10);
         options.reboot = Duration::from_millis(100);
         // Where programs can really listen.
-        options.tailnet = [127, 100];
+        options.tailnet = [127, self.tailnet];
         Ok(options)
     }
 
@@ -57,14 +81,14 @@ impl Doors {
             "--host-bootstrap=ssh".to_owned(),
             format!("--host-ssh-port={}", self.port),
             "--host-settle-time=300ms".to_owned(),
-            // Virtual machines are other stories.
-            "--tart-tarball-path=".to_owned(),
+            format!("--tailnet-cidr=127.{}.0.0/16", self.tailnet),
         ]
     }
 }
 
 impl Fleet {
-    /// One of its own whose minis are Macs, with further flags for the provider: at least which agent they get.
+    /// One of its own whose minis are Macs, with further flags for the provider: at least which agent they get. Without an archive of
+    /// `tart` among them hosts bring their own, or none.
     pub async fn over_ssh(args: &[&str]) -> Result<Self> {
         let cluster = TestCluster::start(Extras {
             controller_manager: true,
@@ -72,8 +96,11 @@ impl Fleet {
             ..Extras::default()
         })
         .await?;
-        let doors = Doors::open().await?;
+        // Beside the cluster, whose folder is removed also after a process that was killed.
+        let doors = Doors::open(cluster.dir()).await?;
         let fleet = Self::assembled(cluster, Manner::Test, Settings::default(), NoBoxes, Some(doors)).await?;
-        fleet.with_provider(args).await
+        let without_tart = (!args.iter().any(|arg| arg.starts_with(TART))).then_some(TART);
+        let args: Vec<&str> = args.iter().copied().chain(without_tart).collect();
+        fleet.with_provider(&args).await
     }
 }
