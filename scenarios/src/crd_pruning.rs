@@ -22,6 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "fields unknown to an old CRD vanished, and a matching revision annotation meant they were never re-applied",
     must_hold: "the controller reads back what it wrote, reports FieldsPruned, and applies the rest again once the CRD is upgraded",
+    without: None,
     play: Play::Cluster(run),
 };
 

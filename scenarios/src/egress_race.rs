@@ -24,6 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "the Tailscale operator wrote the same Service between read and write",
     must_hold: "a conflict is tried again at once, both writers' fields survive, and nobody sees an error",
+    without: None,
     play: Play::Cluster(run),
 };
 

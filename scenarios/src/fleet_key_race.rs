@@ -23,6 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "F capi 7.4",
     what_happened: "two workers made two keys for one fleet, and the fleet locked itself out",
     must_hold: "one key wins everywhere: in the Secret, in IAM, and on every host that is installed",
+    without: None,
     play: Play::Cluster(run),
 };
 

@@ -22,6 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "F kura 3.3",
     what_happened: "a header in pieces burnt a core, a stalled body was still open after minutes, and honest clients waited behind them",
     must_hold: "byte-by-byte headers and stalled bodies are cut off by their deadline, and everybody else is served meanwhile",
+    without: None,
     play: Play::Cache(play),
 };
 

@@ -16,6 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "listing SSH keys without the id of the project was refused, and no host could be set up",
     must_hold: "every call to IAM names its project; the emulator refuses those that do not",
+    without: None,
     play: Play::Cluster(run),
 };
 

@@ -22,11 +22,14 @@ mod rollback_trap;
 mod scope_confusion;
 mod token_in_events;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use futures::future::{BoxFuture, LocalBoxFuture};
 use russet_stages::kura::Program;
 use russet_stages::macs::Fleet;
 use russet_testkit::cluster::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look};
 
 /// Where a story is told: the terminal, or nowhere in tests.
 pub trait Narrator: Send {
@@ -48,6 +51,44 @@ impl Narrator for Silent {
     fn holds(&mut self, _: &str) {}
 }
 
+/// A promise that was seen broken. `xtask bite` looks for it by name.
+#[derive(Debug, thiserror::Error)]
+#[error("broken promise `{promise}`: {seen}")]
+pub struct Broken {
+    pub promise: &'static str,
+    pub seen: String,
+}
+
+/// Fails the story with [`Broken`] unless the condition holds; what follows tells what was seen.
+macro_rules! promise {
+    ($name:literal, $holds:expr, $($seen:tt)+) => {
+        if !$holds {
+            return Err($crate::Broken { promise: $name, seen: format!($($seen)+) }.into());
+        }
+    };
+}
+pub(crate) use promise;
+
+/// [`wait::until`] that ends at once where a promise is seen broken.
+async fn until<T, F, Fut>(what: &str, patience: Duration, mut look: F) -> Result<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Look<T>>>,
+{
+    wait::until(what, patience, || {
+        let looked = look();
+        async move {
+            match looked.await {
+                Ok(Look::Done(value)) => Ok(Look::Done(Ok(value))),
+                Ok(Look::NotYet(seen)) => Ok(Look::NotYet(seen)),
+                Err(error) if error.is::<Broken>() => Ok(Look::Done(Err(error))),
+                Err(error) => Err(error),
+            }
+        }
+    })
+    .await?
+}
+
 /// One incident that can be replayed.
 #[derive(Debug)]
 pub struct Scenario {
@@ -56,6 +97,8 @@ pub struct Scenario {
     pub from: &'static str,
     pub what_happened: &'static str,
     pub must_hold: &'static str,
+    /// The change of the shipped code without which it does not hold. None: the story proves a part of a program only.
+    pub without: Option<&'static str>,
     play: Play,
 }
 
@@ -64,10 +107,8 @@ pub struct Scenario {
 enum Play {
     /// A cluster of its own: an incident may break it.
     Cluster(for<'a> fn(&'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>>),
-    /// Cluster API core, the provider as a process, an emulated Scaleway and minis that join.
+    /// Cluster API core, the provider as its chart deploys it, an emulated Scaleway and minis that join.
     Fleet(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
-    /// The same with a provider that is still to be started, as whoever the story says.
-    Bare(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
     /// The cache node's program; the story starts as many as it needs.
     Cache(for<'a> fn(&'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>>),
     /// Nothing yet; the story sets its own stage.
@@ -158,6 +199,11 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
     ALL.iter().find(|scenario| scenario.name == name)
 }
 
+/// Ends what stories share. A process that plays none after this leaves nothing behind.
+pub async fn end() {
+    russet_stages::macs::release_cluster().await;
+}
+
 impl Scenario {
     /// Sets the stage and plays the story. An error means that the promise does not hold.
     pub async fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
@@ -171,11 +217,6 @@ impl Scenario {
             Play::Fleet(play) => {
                 narrator.step("start a real control plane with Cluster API core, the provider, and an emulated Scaleway with minis");
                 let world = Fleet::start(&FLEET_ARGS).await?;
-                play(&mut Stage { world, narrator }).await
-            }
-            Play::Bare(play) => {
-                narrator.step("start a real control plane with Cluster API core, and an emulated Scaleway with minis");
-                let world = Fleet::without_provider().await?;
                 play(&mut Stage { world, narrator }).await
             }
             Play::Cache(play) => {

@@ -29,6 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "a cluster-wide Services informer needed rights that the namespaced Role did not give",
     must_hold: "a controller with a namespaced scope works under exactly its Role, and the audit log shows no denial",
+    without: None,
     play: Play::Cluster(run),
 };
 

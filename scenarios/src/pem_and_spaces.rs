@@ -20,6 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "a key in PKCS#1 instead of PKCS#8, and ids with a stray line break, were refused",
     must_hold: "both forms are read, whitespace does not matter, and a bad value is named by its field and never shown",
+    without: None,
     play: Play::Plain(run),
 };
 

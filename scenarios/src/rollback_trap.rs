@@ -13,6 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "old revisions were rejected by CRD validation, so a failed deploy could not roll back",
     must_hold: "every fixture of every older schema still applies, and no field of it is dropped",
+    without: None,
     play: Play::Cluster(run),
 };
 

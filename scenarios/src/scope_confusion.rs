@@ -21,6 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     from: "F kura 8.1",
     what_happened: "authorisation and handler parsed the query differently, so a token of one project read and wrote another",
     must_hold: "one parser: a scope parameter given twice, in whatever spelling, is 400; nothing is stored, read or deleted",
+    without: None,
     play: Play::Cache(play),
 };
 

@@ -15,6 +15,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "the CSI daemon did not tolerate the taint of cache nodes, so no volume was ever mounted there",
     must_hold: "every Pod of the chart that must run on cache nodes tolerates every taint that the chart gives them",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -22,6 +22,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "`set -o pipefail` under sh, which is dash, aborted cloud-init on line one",
     must_hold: "user data names bash; given to sh all the same, the program hands itself to bash or says what it needs",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -21,6 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S4",
     what_happened: "the API server dialled nodes by their host names, which no resolver knows",
     must_hold: "nodes publish an InternalIP, the API server dials that before it tries a name, and kubectl reaches into them",
+    without: None,
     play: Play::Cluster(run),
 };
 

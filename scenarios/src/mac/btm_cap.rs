@@ -17,6 +17,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "bootout and bootstrap at every roll made launchd stop honouring KeepAlive",
     must_hold: "an unchanged plist is never loaded again: Background Task Management counts nothing over 50 binary rolls",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -22,6 +22,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "an agent that was killed for its signature after every start showed a fresh pid each time, and the roll was recorded",
     must_hold: "a pid counts when it is the same a while later; a crash loop is refused, said, and healed by the next roll",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -20,6 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S3",
     what_happened: "`launchctl load` over SSH cannot reach the Aqua session, so the runner of a builder never started",
     must_hold: "agents are loaded into gui/<uid>, where they run, also after a restart of the host",
+    without: None,
     play: Play::Plain(run),
 };
 

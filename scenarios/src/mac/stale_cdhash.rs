@@ -19,6 +19,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S2",
     what_happened: "the agent was overwritten in place, and the kernel killed it by the signature it remembered",
     must_hold: "each roll is a new file, signed before it has its name: 100 rolls without one kill, and a launchd that pins is recognised",
+    without: None,
     play: Play::Plain(run),
 };
 

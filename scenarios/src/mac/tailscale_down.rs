@@ -22,6 +22,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "S0",
     what_happened: "a silent fallback to the public interface would have broken the boundary between hosts and the internet",
     must_hold: "tart-kubelet with --node-ip-source=tailscale exits non-zero without a tailnet, and nothing listens on a public address",
+    without: None,
     play: Play::Plain(run),
 };
 

@@ -14,6 +14,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "F",
     what_happened: "a VM that crashed was reported as Succeeded after a restart of the agent",
     must_hold: "how a container ended is read from the ledger and from its guest; what nobody saw is no success",
+    without: None,
     play: Play::Cluster(run),
 };
 

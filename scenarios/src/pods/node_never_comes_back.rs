@@ -18,6 +18,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "F",
     what_happened: "a Node that was deleted was never registered again while its agent ran",
     must_hold: "it is back within one heartbeat, and what runs on its host runs on",
+    without: None,
     play: Play::Cluster(run),
 };
 

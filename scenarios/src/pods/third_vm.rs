@@ -21,6 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "F",
     what_happened: "a VM whose Pod had vanished was never stopped, and held one of the two places that macOS allows",
     must_hold: "the ledger finds ours and ends it, VMs of others are never touched, and never more than two run",
+    without: None,
     play: Play::Cluster(run),
 };
 

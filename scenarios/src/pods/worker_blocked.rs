@@ -19,6 +19,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     from: "F",
     what_happened: "a pull of twenty minutes held up the deletion and the status of the other VM of its host",
     must_hold: "each VM goes on by itself, whatever another one waits for",
+    without: None,
     play: Play::Cluster(run),
 };
 

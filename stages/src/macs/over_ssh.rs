@@ -1,16 +1,18 @@
 //! Minis that are whole emulated Macs, which the provider sets up over SSH as it would real ones.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use russet_sim_mac::macos::Options;
-use russet_sim_scaleway::{AddressPlan, NoBoxes, Settings};
-use russet_testkit::cluster::{Extras, TestCluster, tools};
+use russet_sim_scaleway::{AddressPlan, NoBoxes};
+use russet_testkit::cluster::tools;
 use russet_testkit::program::program;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use super::{Fleet, Manner};
+use super::{Fleet, Ground};
 
 /// No Mac has this address. Whoever holds a port here has it on the addresses of all Macs.
 const RESERVATION: &str = "127.78.255.254:0";
@@ -20,18 +22,22 @@ const RESERVATION: &str = "127.78.255.254:0";
 pub struct Doors {
     port: u16,
     disks: TempDir,
+    /// The second number of their addresses in the tailnet: two Nodes of a cluster have no address in common.
+    tailnet: u8,
     _reserved: TcpListener,
 }
 
 impl Doors {
     /// For Macs that are still to come.
     pub async fn open() -> Result<Self> {
+        static COUNT: AtomicU8 = AtomicU8::new(0);
         let reserved = TcpListener::bind(RESERVATION)
             .await
             .with_context(|| format!("failed to take a port of {RESERVATION}"))?;
         Ok(Self {
             port: reserved.local_addr()?.port(),
             disks: tempfile::tempdir().context("failed to make a folder for the disks of Macs")?,
+            tailnet: 100 + COUNT.fetch_add(1, Ordering::Relaxed) % 16,
             _reserved: reserved,
         })
     }
@@ -43,7 +49,7 @@ impl Doors {
         options.second = Duration::from_millis(10);
         options.reboot = Duration::from_millis(100);
         // Where programs can really listen.
-        options.tailnet = [127, 100];
+        options.tailnet = [127, self.tailnet];
         Ok(options)
     }
 
@@ -64,16 +70,12 @@ impl Doors {
 }
 
 impl Fleet {
-    /// One of its own whose minis are Macs, with further flags for the provider: at least which agent they get.
+    /// One whose minis are Macs, with further flags for the provider: at least which agent they get.
     pub async fn over_ssh(args: &[&str]) -> Result<Self> {
-        let cluster = TestCluster::start(Extras {
-            controller_manager: true,
-            cluster_api: true,
-            ..Extras::default()
-        })
-        .await?;
-        let doors = Doors::open().await?;
-        let fleet = Self::assembled(cluster, Manner::Test, Settings::default(), NoBoxes, Some(doors)).await?;
-        fleet.with_provider(args).await
+        let ground = Ground {
+            doors: Some(Doors::open().await?),
+            ..Ground::shared().await?
+        };
+        Self::running(ground, NoBoxes, args, json!({})).await
     }
 }
