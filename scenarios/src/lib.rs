@@ -24,12 +24,15 @@ mod rollback_trap;
 mod scope_confusion;
 mod token_in_events;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use futures::future::{BoxFuture, LocalBoxFuture};
 use mac::vms::Mac;
 use russet_stages::kura::Program;
 use russet_stages::macs::Fleet;
 use russet_testkit::cluster::{Extras, TestCluster};
+use russet_testkit::wait::{self, Look};
 
 /// Where a story is told: the terminal, or nowhere in tests.
 pub trait Narrator: Send {
@@ -70,6 +73,26 @@ macro_rules! promise {
 }
 pub(crate) use promise;
 
+/// [`wait::until`] that ends at once where a promise is seen broken.
+async fn until<T, F, Fut>(what: &str, patience: Duration, mut look: F) -> Result<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Look<T>>>,
+{
+    wait::until(what, patience, || {
+        let looked = look();
+        async move {
+            match looked.await {
+                Ok(Look::Done(value)) => Ok(Look::Done(Ok(value))),
+                Ok(Look::NotYet(seen)) => Ok(Look::NotYet(seen)),
+                Err(error) if error.is::<Broken>() => Ok(Look::Done(Err(error))),
+                Err(error) => Err(error),
+            }
+        }
+    })
+    .await?
+}
+
 /// One incident that can be replayed.
 #[derive(Debug)]
 pub struct Scenario {
@@ -88,10 +111,8 @@ pub struct Scenario {
 enum Play {
     /// A cluster of its own: an incident may break it.
     Cluster(for<'a> fn(&'a mut Stage<'_, TestCluster>) -> BoxFuture<'a, Result<()>>),
-    /// Cluster API core, the provider as a process, an emulated Scaleway and minis that join.
+    /// Cluster API core, the provider as its chart deploys it, an emulated Scaleway and minis that join.
     Fleet(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
-    /// The same with a provider that is still to be started, as whoever the story says.
-    Bare(for<'a> fn(&'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>>),
     /// A Mac of its own that runs Pods, in the one fleet of this process that has such.
     Mac(for<'a> fn(&'a mut Stage<'_, Mac>) -> LocalBoxFuture<'a, Result<()>>),
     /// The cache node's program; the story starts as many as it needs.
@@ -184,6 +205,11 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
     ALL.iter().find(|scenario| scenario.name == name)
 }
 
+/// Ends what stories share. A process that plays none after this leaves nothing behind.
+pub async fn end() {
+    russet_stages::macs::release_cluster().await;
+}
+
 impl Scenario {
     /// Sets the stage and plays the story. An error means that the promise does not hold.
     pub async fn run(&self, narrator: &mut dyn Narrator) -> Result<()> {
@@ -197,11 +223,6 @@ impl Scenario {
             Play::Fleet(play) => {
                 narrator.step("start a real control plane with Cluster API core, the provider, and an emulated Scaleway with minis");
                 let world = Fleet::start(&FLEET_ARGS).await?;
-                play(&mut Stage { world, narrator }).await
-            }
-            Play::Bare(play) => {
-                narrator.step("start a real control plane with Cluster API core, and an emulated Scaleway with minis");
-                let world = Fleet::without_provider().await?;
                 play(&mut Stage { world, narrator }).await
             }
             Play::Mac(play) => {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -17,7 +17,7 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use super::{Play, Scenario, Stage};
+use super::{FLEET_ARGS, Play, Scenario, Stage};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "token-in-events",
@@ -25,17 +25,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
     what_happened: "a failing config script could leak its token",
     must_hold: "no secret appears in any event, status, log line or argv, checked by canary values while joins fail",
     without: None,
-    play: Play::Fleet(run),
+    play: Play::Own(run),
 };
 
 const CANARY: &str = "AFAKETOKENFORTHISSTORY";
 /// Attempts that must have failed before anybody looks.
 const ATTEMPTS: i32 = 3;
 
-fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
+fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
     async move {
         naive(stage).await?;
-        let Stage { world: fleet, narrator } = stage;
+        let Stage { narrator, .. } = stage;
+        // A cluster of its own, since every object and process of it is looked at.
+        let fleet = Fleet::apart(&FLEET_ARGS).await?;
         narrator.step("two Macs whose every attempt to join fails, until each has failed several times");
         let yard = fleet.yard("canary", 2).await?;
         for server in yard.minis() {
@@ -79,15 +81,15 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         ensure!(log.contains(&yard.namespace), "the log tells nothing of these Macs");
         clean("the provider's log", &log, &canaries)?;
         narrator.holds("none is in a line of the provider's log");
-        clean("an argv", &command_lines(fleet)?, &canaries)?;
+        clean("an argv", &command_lines(&fleet)?, &canaries)?;
         narrator.holds("none is in the argv of a process");
         Ok(())
     }
-    .boxed()
+    .boxed_local()
 }
 
 /// A script with its token inside, as it was run.
-async fn naive(stage: &mut Stage<'_, Fleet>) -> Result<()> {
+async fn naive(stage: &mut Stage<'_, ()>) -> Result<()> {
     stage.step("a naive controller puts the token into a script, runs it with sh -c, and reports what failed");
     let script = format!("echo started; read -r _; ./config.sh --token {CANARY}");
     let mut child = tokio::process::Command::new("sh")

@@ -24,19 +24,15 @@ use russet_cluster::process::Restart;
 use russet_parts::Manifest;
 use russet_sim_linux::{Fleet as Servers, Options};
 use russet_sim_scaleway::Settings;
-use russet_testkit::chart::{Helm, Release};
+use russet_testkit::chart::Helm;
 use russet_testkit::cluster::{Extras, TestCluster, tools};
 use russet_testkit::program::program;
 use serde_json::{Value, json};
 
-use crate::macs::{Fleet, Manner, Yard};
+use crate::macs::{Fleet, Yard};
 
-/// The release of the provider's chart.
-const RELEASE: &str = "macs";
-/// The provider's account.
-pub const PROVIDER_ACCOUNT: &str = "macs-capi-provider";
-/// Account, ConfigMap and Deployment of the provisioner.
-pub const PROVISIONER: &str = "macs-capi-provider-local-path";
+/// Nothing here takes minutes but what takes them for ever.
+const PROVIDER_ARGS: [&str; 1] = ["--linux-inspect-after=30s"];
 /// Where the provisioner is.
 pub const STORAGE: &str = "local-path-storage";
 /// The network between caches and runners.
@@ -88,7 +84,7 @@ impl Site {
             ..Settings::default()
         };
         cluster_dns(&cluster).await?;
-        let fleet = Fleet::around(cluster, Manner::Test, settings, servers.clone()).await?;
+        let fleet = Fleet::around(cluster, settings, servers.clone()).await?;
         Ok(Self {
             servers,
             fleet,
@@ -100,21 +96,15 @@ impl Site {
         self.fleet.cluster.network().context("the cluster has no network")
     }
 
-    /// The chart in the namespace of a yard, with a fleet of Elastic Metal; and, from the same template, one of Instances.
+    /// The chart with a fleet of Elastic Metal; and, from the same template, one of Instances.
     pub async fn install(&self, yard: &Yard<'_>, metals: &str, instances: &str) -> Result<()> {
-        let (metal, instance) = (
-            self.values(metals, "elasticMetal")?,
-            self.values(instances, "instance")?,
-        );
-        let release = |values| Release {
-            name: RELEASE,
-            chart: "capi-provider",
-            namespace: &yard.namespace,
-            values,
-        };
-        self.helm.install(&self.fleet.cluster, release(&metal)).await?;
+        let metal = self.values(metals, "elasticMetal")?;
+        self.fleet.install(&PROVIDER_ARGS, metal).await?;
+        let instance = self
+            .fleet
+            .chart_values(&PROVIDER_ARGS, self.values(instances, "instance")?);
         let template = "templates/kura-fleet.yaml";
-        for object in self.helm.template(release(&instance), template).await? {
+        for object in self.helm.template(self.fleet.release(&instance), template).await? {
             yard.apply(object).await?;
         }
         Ok(())
@@ -126,9 +116,7 @@ impl Site {
         let manifest = Manifest::embedded();
         let (kubelet, _) = manifest.tool("kubelet")?;
         Ok(json!({
-            "replicas": 0,
-            "scaleway": {"apiURL": self.fleet.sim.url()},
-            "cluster": {"enabled": true, "name": "fleet"},
+            "cluster": {"name": "fleet"},
             "kuraFleet": {
                 "enabled": true, "name": fleet, "kubernetesVersion": kubelet.version,
                 "machine": {
@@ -140,34 +128,17 @@ impl Site {
         }))
     }
 
-    /// The provider as the account of its chart. Its name, as the audit log has it.
-    pub async fn start_provider(&self, yard: &Yard<'_>) -> Result<String> {
-        let namespace = &yard.namespace;
-        let dest = self.fleet.cluster.dir().join("provider.kubeconfig");
-        let control_plane = self.fleet.cluster.control_plane();
-        kubeconfig::for_service_account(yard.client.clone(), control_plane, namespace, PROVIDER_ACCOUNT, &dest).await?;
-        let secrets = format!("--secrets-namespace={namespace}");
-        let lease = format!("--leader-election-namespace={namespace}");
-        // Nothing here takes minutes but what takes them for ever.
-        let args = [
-            "--leader-elect=true",
-            &lease,
-            &secrets,
-            "--linux-inspect-after=30s",
-            "--linux-local-storage-class=scw-local-nvme",
-        ];
-        self.fleet.start_provider(&dest, &args).await?;
-        Ok(user(namespace, PROVIDER_ACCOUNT))
+    /// The provider as its chart deploys it. Its name, as the audit log has it.
+    pub async fn start_provider(&self) -> Result<String> {
+        self.fleet.start_provider(&PROVIDER_ARGS).await?;
+        Ok(self.fleet.provider_user.clone())
     }
 
     /// The provisioner as the account of the chart. Its name, as the audit log has it.
-    pub async fn start_provisioner(&self, yard: &Yard<'_>) -> Result<String> {
-        let cluster = &self.fleet.cluster;
-        let dest = cluster.dir().join("local-path.kubeconfig");
-        let control_plane = cluster.control_plane();
-        kubeconfig::for_service_account(yard.client.clone(), control_plane, STORAGE, PROVISIONER, &dest).await?;
-        start_provisioner(cluster, local_path::NAME, dest).await?;
-        Ok(user(STORAGE, PROVISIONER))
+    pub async fn start_provisioner(&self) -> Result<String> {
+        let dest = provisioner_kubeconfig(&self.fleet).await?;
+        start_provisioner(&self.fleet, local_path::NAME, dest).await?;
+        Ok(user(STORAGE, &provisioner(&self.fleet)))
     }
 
     /// The last lines of everything that servers wrote down, for a failing test.
@@ -189,9 +160,30 @@ impl Site {
     }
 }
 
+/// Account, ConfigMap and Deployment of the provisioner of a fleet's chart.
+pub fn provisioner(fleet: &Fleet) -> String {
+    format!("{}-local-path", fleet.account())
+}
+
+/// A kubeconfig with the provisioner's account.
+pub async fn provisioner_kubeconfig(fleet: &Fleet) -> Result<PathBuf> {
+    let dest = fleet.cluster.dir().join("local-path.kubeconfig");
+    let client = fleet.cluster.client().await?;
+    kubeconfig::for_service_account(
+        client,
+        fleet.cluster.control_plane(),
+        STORAGE,
+        &provisioner(fleet),
+        &dest,
+    )
+    .await?;
+    Ok(dest)
+}
+
 /// Starts the real provisioner under a name, as whoever the kubeconfig names, told what the chart tells it.
-pub async fn start_provisioner(cluster: &TestCluster, name: &str, kubeconfig: PathBuf) -> Result<()> {
-    let orders = Orders::of_chart(&cluster.client().await?, STORAGE, PROVISIONER).await?;
+pub async fn start_provisioner(fleet: &Fleet, name: &str, kubeconfig: PathBuf) -> Result<()> {
+    let cluster = &fleet.cluster;
+    let orders = Orders::of_chart(&cluster.client().await?, STORAGE, &provisioner(fleet)).await?;
     let options = local_path::Options {
         name: name.to_owned(),
         dir: cluster.dir().to_owned(),

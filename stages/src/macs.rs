@@ -8,35 +8,34 @@
 //!        └──────▶ Sim (in this process, fast clock)
 //! ```
 //!
-//! Tests share one; each has a namespace with a Cluster and MachineDeployments of its own, and minis under a pool prefix of its own.
+//! The provider runs as its chart deploys it: see [`chart`]. Several fleets share a cluster, each with a release, an emulated Scaleway, minis
+//! and a provider of its own. Tests of one suite may share a fleet; each has a yard of it: a namespace with a Cluster and MachineDeployments
+//! of its own, and minis under a pool prefix of its own.
 
-pub mod chart;
+mod chart;
+mod cluster;
+
 pub mod host;
 pub mod over_ssh;
 mod yard;
 
-use std::path::Path;
-
-use anyhow::Result;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{Api, DynamicObject, PostParams};
-use russet_cluster::process::{Probe, Restart, Spec};
-use russet_sim_mac::Fleet as Macs;
-use russet_sim_scaleway::{
-    BoxFactory, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, NoBoxes, Options as SimOptions,
-    Settings, Sim,
-};
-use russet_testkit::cluster::{Extras, TestCluster};
-use russet_testkit::crds;
-use russet_testkit::identity::rule;
-use russet_testkit::program::provider_program;
-use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use kube::api::DynamicObject;
+use russet_cluster::ports::Ports;
+use russet_sim_mac::Fleet as Macs;
+use russet_sim_scaleway::{BoxFactory, Factor, NoBoxes, Options as SimOptions, Settings, Sim};
+use russet_testkit::cluster::TestCluster;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::for_good::for_good;
+pub use cluster::release as release_cluster;
 use over_ssh::Doors;
 pub use yard::Yard;
 
@@ -49,6 +48,9 @@ pub const KUBELET: &str = russet_sim_mac::DEFAULT_KUBELET_VERSION;
 
 /// How many emulated seconds pass in one.
 pub const FACTOR: f64 = 600.0;
+
+/// How many yards a fleet has whose provider may not work everywhere.
+const YARDS: usize = 8;
 
 /// The pace of the emulated account.
 pub fn clock() -> Result<Factor> {
@@ -82,6 +84,19 @@ impl Manner {
     }
 }
 
+/// Where a provider works, by the rights of its chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// In a few namespaces that the chart is told of, with Roles there. It watches no other, so that several share a cluster: a provider
+    /// that watches all of it denies the signing requests of machines that it does not find.
+    #[default]
+    Yards,
+    /// In the namespace of its release, with the chart's own fleets.
+    Release,
+    /// Everywhere, with a ClusterRole.
+    Everywhere,
+}
+
 /// Everything, running.
 #[derive(Debug)]
 pub struct Fleet {
@@ -90,9 +105,16 @@ pub struct Fleet {
     pub macs: Macs,
     /// How the provider gets onto Macs, if it does so over SSH.
     doors: Option<Doors>,
-    pub cluster: TestCluster,
-    /// The provider, as the audit log names it; empty until it runs. It may do everything unless a test starts it otherwise.
+    pub cluster: Arc<TestCluster>,
+    /// The release of the provider's chart, and the provider's process.
+    pub name: String,
+    /// Where the release is, and with it the Secrets and Leases of the provider.
+    pub namespace: String,
+    /// The provider, as the audit log names it.
     pub provider_user: String,
+    scope: Scope,
+    /// Namespaces of the yards that the chart was told of.
+    yards: Vec<String>,
     health: SocketAddr,
     metrics: SocketAddr,
     manner: Manner,
@@ -101,23 +123,71 @@ pub struct Fleet {
 
 static SHARED: OnceCell<Fleet> = OnceCell::const_new();
 
+/// What a fleet is made on.
+struct Ground {
+    cluster: Arc<TestCluster>,
+    manner: Manner,
+    scope: Scope,
+    settings: Settings,
+    doors: Option<Doors>,
+}
+
+impl Ground {
+    /// The cluster that fleets share.
+    async fn shared() -> Result<Self> {
+        Ok(Self {
+            cluster: cluster::shared().await?,
+            manner: Manner::Test,
+            scope: Scope::Yards,
+            settings: Settings::default(),
+            doors: None,
+        })
+    }
+
+    /// A cluster of its own.
+    async fn own(manner: Manner, scope: Scope) -> Result<Self> {
+        Ok(Self {
+            cluster: Arc::new(cluster::start(manner).await?),
+            manner,
+            scope,
+            settings: Settings::default(),
+            doors: None,
+        })
+    }
+}
+
 impl Fleet {
-    /// The one that all tests of a binary share. Its emulators live on a runtime of their own, since each test has its own and ends it.
+    /// The one that all tests of a binary share, in any namespace. Its emulators live on a runtime of their own, since each test has its
+    /// own and ends it.
     pub async fn shared() -> Result<&'static Self> {
-        SHARED.get_or_try_init(|| for_good("fleet", || Self::start(&[]))).await
+        SHARED
+            .get_or_try_init(|| for_good("fleet", || Self::start_in(Manner::Test, &[])))
+            .await
     }
 
-    /// One of its own, with further flags for the provider, which may do everything.
+    /// One on the cluster that fleets share, with flags for the provider.
     pub async fn start(args: &[&str]) -> Result<Self> {
-        Self::start_in(Manner::Test, args).await
+        Self::start_with(args, json!({})).await
     }
 
-    /// The same, run as the caller likes.
+    /// The same, with values for the chart that no flag of the provider is.
+    pub async fn start_with(args: &[&str], values: Value) -> Result<Self> {
+        Self::running(Ground::shared().await?, NoBoxes, args, values).await
+    }
+
+    /// The same on a cluster of its own, for those who look at everything in it.
+    pub async fn apart(args: &[&str]) -> Result<Self> {
+        let ground = Ground::own(Manner::Test, Scope::Yards).await?;
+        Self::running(ground, NoBoxes, args, json!({})).await
+    }
+
+    /// One on a cluster of its own whose provider works in any namespace, run as the caller likes.
     pub async fn start_in(manner: Manner, args: &[&str]) -> Result<Self> {
-        Self::without_provider_in(manner).await?.with_provider(args).await
+        let ground = Ground::own(manner, Scope::Everywhere).await?;
+        Self::running(ground, NoBoxes, args, json!({})).await
     }
 
-    /// One around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
+    /// The same around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
     pub async fn start_around(
         cluster: TestCluster,
         manner: Manner,
@@ -125,61 +195,52 @@ impl Fleet {
         boxes: impl BoxFactory,
         args: &[&str],
     ) -> Result<Self> {
-        let fleet = Self::around(cluster, manner, settings, boxes).await?;
-        fleet.with_provider(args).await
-    }
-
-    /// Starts the provider, which may do everything.
-    async fn with_provider(mut self, args: &[&str]) -> Result<Self> {
-        remote_account(&self.cluster).await?;
-        let granted = {
-            let sandbox = self.cluster.sandbox("provider").await?;
-            let all = rule("*", &["*"], &["*"]);
-            sandbox.identity(PROVIDER).everywhere(vec![all]).grant().await?
+        cluster::install(&cluster).await?;
+        let ground = Ground {
+            cluster: Arc::new(cluster),
+            manner,
+            scope: Scope::Everywhere,
+            settings,
+            doors: None,
         };
-        self.provider_user = granted.username;
-        let args: Vec<&str> = [&["--leader-elect=false"], args].concat();
-        self.start_provider(&granted.kubeconfig, &args).await?;
-        Ok(self)
+        Self::running(ground, boxes, args, json!({})).await
     }
 
-    /// One whose provider is still to be started, under rights of the caller's choice; nobody is granted anything yet.
-    pub async fn without_provider() -> Result<Self> {
-        Self::without_provider_in(Manner::Test).await
+    /// One around a cluster that runs with core, for fleets of the chart, which is still to be installed.
+    pub(crate) async fn around(cluster: TestCluster, settings: Settings, boxes: impl BoxFactory) -> Result<Self> {
+        cluster::install(&cluster).await?;
+        let ground = Ground {
+            cluster: Arc::new(cluster),
+            manner: Manner::Test,
+            scope: Scope::Release,
+            settings,
+            doors: None,
+        };
+        Self::assembled(ground, boxes).await
     }
 
-    async fn without_provider_in(manner: Manner) -> Result<Self> {
-        let cluster = TestCluster::start(Extras {
-            controller_manager: true,
-            cluster_api: true,
-            cluster_api_in_earnest: manner == Manner::Earnest,
-            ..Extras::default()
-        })
-        .await?;
-        Self::around(cluster, manner, Settings::default(), NoBoxes).await
+    async fn running(ground: Ground, boxes: impl BoxFactory, args: &[&str], values: Value) -> Result<Self> {
+        let fleet = Self::assembled(ground, boxes).await?;
+        fleet.install(args, values).await?;
+        fleet.start_provider(args).await?;
+        Ok(fleet)
     }
 
-    /// One around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
-    pub(crate) async fn around(
-        cluster: TestCluster,
-        manner: Manner,
-        settings: Settings,
-        boxes: impl BoxFactory,
-    ) -> Result<Self> {
-        Self::assembled(cluster, manner, settings, boxes, None).await
-    }
-
-    async fn assembled(
-        cluster: TestCluster,
-        manner: Manner,
-        settings: Settings,
-        boxes: impl BoxFactory,
-        doors: Option<Doors>,
-    ) -> Result<Self> {
-        crds::install(&cluster.client().await?, &russet_api::all_crds()).await?;
+    async fn assembled(ground: Ground, boxes: impl BoxFactory) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let Ground {
+            cluster,
+            manner,
+            scope,
+            settings,
+            doors,
+        } = ground;
         let mut minis = russet_sim_mac::Options::default();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut options = SimOptions {
             clock_factor: clock()?,
+            // Servers of two accounts have no id in common: a providerID is one Node's in a cluster.
+            seed: 1 + number,
             settings,
             ..SimOptions::default()
         };
@@ -189,118 +250,93 @@ impl Fleet {
         }
         let macs = Macs::new(minis).await?;
         let sim = Sim::start_with_boxes(options, macs.clone(), boxes).await?;
-        let ports = russet_cluster::ports::Ports::pick(cluster.dir(), Ipv4Addr::LOCALHOST, &["health", "metrics"])?;
-        Ok(Self {
+        let name = format!("fleet-{number}");
+        let dir = cluster.dir().join(&name);
+        std::fs::create_dir_all(&dir)?;
+        let ports = Ports::pick(&dir, Ipv4Addr::LOCALHOST, &["health", "metrics"])?;
+        let mut fleet = Self {
             sim,
             macs,
             doors,
             cluster,
+            namespace: name.clone(),
             provider_user: String::new(),
+            name,
+            scope,
+            yards: Vec::new(),
             health: ports.socket("health"),
             metrics: ports.socket("metrics"),
             manner,
             count: AtomicUsize::new(0),
-        })
+        };
+        fleet.provider_user = format!("system:serviceaccount:{}:{}", fleet.namespace, fleet.account());
+        fleet.yards = match scope {
+            Scope::Yards => (0..YARDS)
+                .map(|number| format!("{}-yard-{number}", fleet.name))
+                .collect(),
+            Scope::Release => vec![fleet.namespace.clone()],
+            Scope::Everywhere => Vec::new(),
+        };
+        let client = fleet.cluster.client().await?;
+        chart::namespace(&client, &fleet.namespace).await?;
+        for yard in fleet.yards.iter().filter(|yard| **yard != fleet.namespace) {
+            chart::namespace(&client, yard).await?;
+        }
+        Ok(fleet)
     }
 
-    /// Starts the provider as whoever the kubeconfig names.
-    pub async fn start_provider(&self, kubeconfig: &Path, args: &[&str]) -> Result<()> {
-        let control_plane = self.cluster.control_plane();
-        let spec = Spec::new(
-            PROVIDER,
-            provider_program()?,
-            self.cluster.dir().join("capi-provider.log"),
-        )
-        .args([
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--api-server-url={}", control_plane.server()),
-            format!("--health-probe-bind-address={}", self.health),
-            format!("--metrics-bind-address={}", self.metrics),
-            // No other cluster takes these minis, and a wipe takes a second here.
-            "--claim-settle-time=0s".to_owned(),
-            "--min-wipe-time=200ms".to_owned(),
-        ])
-        .args(match &self.doors {
-            Some(doors) => doors.provider_args(),
-            None => vec![
-                format!("--stand-in-port={}", self.macs.port()),
-                "--host-bootstrap=stand-in".to_owned(),
-            ],
-        })
-        .args(self.manner.provider_args().iter().map(|arg| (*arg).to_owned()))
-        .args(args.iter().map(|arg| (*arg).to_owned()))
-        .env("SCW_API_URL", self.sim.url())
-        .env("SCW_ACCESS_KEY", DEFAULT_ACCESS_KEY)
-        .env("SCW_SECRET_KEY", DEFAULT_SECRET_KEY)
-        .env("SCW_DEFAULT_PROJECT_ID", DEFAULT_PROJECT)
-        .env("RUST_LOG", self.manner.log())
-        .listens(self.health)
-        .probe(Probe::Http {
-            url: format!("http://{}/readyz", self.health),
-        })
-        .restart(Restart::Never);
-        self.cluster.supervisor().start(spec).await?;
-        Ok(())
+    /// The name of the chart's objects, of the provider's account and its Deployment among them.
+    pub fn account(&self) -> String {
+        format!("{}-capi-provider", self.name)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.cluster.dir().join(&self.name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir().join("capi-provider.log")
     }
 
     /// What the provider has said so far.
     pub fn provider_log(&self) -> String {
-        std::fs::read_to_string(self.cluster.dir().join("capi-provider.log")).unwrap_or_default()
+        std::fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     /// The provider's process.
     pub fn provider_pid(&self) -> Option<u32> {
         let parts = self.cluster.supervisor().snapshot();
-        parts.into_iter().find(|part| part.name == PROVIDER)?.pid
+        parts.into_iter().find(|part| part.name == self.name)?.pid
     }
 
-    /// A namespace with a Cluster, and so many minis that only it may take.
+    /// A namespace with a Cluster, and so many minis that only it may take. It has this name where the provider works everywhere.
     pub async fn yard(&self, name: &str, minis: u32) -> Result<Yard<'_>> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        Yard::open(self, name, number, minis).await
+        let namespace = match self.scope {
+            Scope::Yards | Scope::Release => {
+                let known = self.yards.get(number);
+                known
+                    .with_context(|| format!("the chart knows of {} yards", self.yards.len()))?
+                    .clone()
+            }
+            Scope::Everywhere => {
+                let namespace = format!("{name}-{number}");
+                chart::namespace(&self.cluster.client().await?, &namespace).await?;
+                namespace
+            }
+        };
+        Yard::open(self, namespace, number, minis).await
     }
 }
 
-const PROVIDER: &str = "capi-provider";
-
-/// The account that core acts as, with the rights that the chart gives it, and the one of machines that want to join.
-async fn remote_account(cluster: &TestCluster) -> Result<()> {
-    let client = cluster.client().await?;
-    let subject = json!({"kind": "ServiceAccount", "name": "capi-remote", "namespace": "default"});
-    let group = json!({
-        "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:bootstrappers:tuist-applesilicon",
-    });
-    let binding = |name: &str, role: &str, subject: &Value| {
-        json!({
-            "metadata": {"name": name}, "subjects": [subject],
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        })
-    };
-    let rules = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-    let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": "capi-remote"}, "rules": [
-        rules(&[""], &["nodes"], &["list", "watch", "patch", "delete"]),
-        rules(&[""], &["pods"], &["get", "list"]),
-        rules(&[""], &["pods/eviction"], &["create"]),
-        rules(&[""], &["namespaces"], &["list", "watch"]),
-        rules(&[""], &["persistentvolumes"], &["list"]),
-        rules(&["apps"], &["daemonsets"], &["get"]),
-        rules(&["storage.k8s.io"], &["volumeattachments"], &["list"]),
-        {"nonResourceURLs": ["/"], "verbs": ["get"]},
-    ]}))?;
-    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "capi-remote"}}))?;
-    let post = PostParams::default();
-    Api::<ServiceAccount>::namespaced(client.clone(), "default")
-        .create(&post, &account)
-        .await?;
-    Api::<ClusterRole>::all(client.clone()).create(&post, &role).await?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(client);
-    for object in [
-        binding("capi-remote", "capi-remote", &subject),
-        binding("mac-bootstrappers", "system:node-bootstrapper", &group),
-    ] {
-        bindings.create(&post, &serde_json::from_value(object)?).await?;
+impl Drop for Fleet {
+    /// Other fleets may go on with the cluster.
+    fn drop(&mut self) {
+        let pid = self.provider_pid().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
-    Ok(())
 }
 
 /// A condition of an object, by type.

@@ -1,8 +1,12 @@
-//! Our charts through the real Helm, on a cluster of real parts.
+//! Our charts through the real Helm, on a cluster of real parts, and programs started as their Deployments say.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{EnvVar, Secret};
+use kube::Client;
+use kube::api::Api;
 use serde::Deserialize as _;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,4 +75,51 @@ impl Helm {
         ensure!(output.status.success(), "helm failed: {said}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// What the first container of a Deployment runs, for a program that is started as a process beside the cluster.
+#[derive(Debug, Clone)]
+pub struct Deployed {
+    /// Its ServiceAccount.
+    pub account: String,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+}
+
+impl Deployed {
+    /// As the API server has it; environment from Secrets is read.
+    pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Self> {
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+        let deployment = deployments.get(name).await?;
+        let pod = deployment.spec.and_then(|spec| spec.template.spec);
+        let pod = pod.with_context(|| format!("Deployment {name} has no Pod"))?;
+        let container = pod.containers.into_iter().next();
+        let container = container.with_context(|| format!("Deployment {name} has no container"))?;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let mut env = Vec::new();
+        for variable in container.env.into_iter().flatten() {
+            let value = value(&secrets, &variable).await?;
+            env.push((variable.name, value));
+        }
+        Ok(Self {
+            account: pod.service_account_name.unwrap_or_else(|| "default".to_owned()),
+            args: container.args.unwrap_or_default(),
+            env,
+        })
+    }
+}
+
+async fn value(secrets: &Api<Secret>, variable: &EnvVar) -> Result<String> {
+    if let Some(value) = &variable.value {
+        return Ok(value.clone());
+    }
+    let from = variable
+        .value_from
+        .as_ref()
+        .and_then(|from| from.secret_key_ref.as_ref());
+    let from = from.with_context(|| format!("{} is neither literal nor from a Secret", variable.name))?;
+    let data = secrets.get(&from.name).await?.data.unwrap_or_default();
+    let bytes = data.get(&from.key);
+    let bytes = bytes.with_context(|| format!("Secret {} has no {}", from.name, from.key))?;
+    Ok(String::from_utf8(bytes.0.clone())?)
 }

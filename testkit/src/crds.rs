@@ -23,6 +23,12 @@ pub async fn install(client: &kube::Client, crds: &[CustomResourceDefinition]) -
             .await
             .with_context(|| format!("failed to apply CRD {name}"))?;
     }
+    established(client, crds).await
+}
+
+/// Waits until each of these CRDs is Established.
+pub async fn established(client: &kube::Client, crds: &[CustomResourceDefinition]) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
         let name = crd.name_any();
         wait::until(&format!("CRD {name} to be Established"), PATIENCE, || async {

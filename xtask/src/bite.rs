@@ -35,6 +35,9 @@ pub(crate) struct BiteArgs {
     names: Vec<String>,
 }
 
+/// How the source of a scenario begins that uses a library in place of its program.
+const PART: &str = "//! Proves a part, ";
+
 /// A scenario's patch.
 struct Patch {
     scenario: String,
@@ -57,6 +60,19 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         );
         apply(root, &patch.file, &["--check"])?;
     }
+    let mut unmarked = Vec::new();
+    for file in below(&root.join("scenarios/src"))? {
+        let source = std::fs::read_to_string(&file).unwrap_or_default();
+        let proves_a_part = source.contains("    without: None,\n");
+        if proves_a_part != source.starts_with(PART) {
+            unmarked.push(file.display().to_string());
+        }
+    }
+    ensure!(
+        unmarked.is_empty(),
+        "a scenario without a patch begins with `{PART}`, and no other does:\n{}",
+        unmarked.join("\n")
+    );
     Ok(())
 }
 
@@ -198,22 +214,25 @@ fn cargo<'a>(folder: &Path, verb: &str, packages: impl IntoIterator<Item = &'a s
 }
 
 fn patches(root: &Path) -> Result<Vec<Patch>> {
-    let mut patches = Vec::new();
-    collect(&root.join("scenarios/src"), &mut patches)?;
+    let files = below(&root.join("scenarios/src"))?.into_iter();
+    let patches = files.filter(|file| file.to_string_lossy().ends_with(".without.patch"));
+    let patches = patches.map(Patch::read).collect::<Result<Vec<_>>>()?;
     ensure!(!patches.is_empty(), "no scenario has a patch");
     Ok(patches)
 }
 
-fn collect(folder: &Path, patches: &mut Vec<Patch>) -> Result<()> {
+/// Every file below a folder.
+fn below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, patches)?;
-        } else if path.to_string_lossy().ends_with(".without.patch") {
-            patches.push(Patch::read(path)?);
+            files.extend(below(&path)?);
+        } else {
+            files.push(path);
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 impl Patch {

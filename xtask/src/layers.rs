@@ -36,7 +36,7 @@ const SHIPPED: [&str; 4] = [
     "russet_github",
 ];
 /// The scenarios that use one of [`SHIPPED`] and so prove a part of its program only. Take a file out when it starts the program.
-const PARTS_ONLY: [&str; 13] = [
+const PARTS_ONLY: [&str; 11] = [
     "scenarios/src/crd_pruning.rs",
     "scenarios/src/egress_race.rs",
     "scenarios/src/fleet_key_race.rs",
@@ -44,10 +44,8 @@ const PARTS_ONLY: [&str; 13] = [
     "scenarios/src/linux/dash_is_not_bash.rs",
     "scenarios/src/mac/bench.rs",
     "scenarios/src/mac/crash_loop_pid.rs",
-    "scenarios/src/mac/drift_path.rs",
     "scenarios/src/mac/legacy_launchctl.rs",
     "scenarios/src/mac/mini.rs",
-    "scenarios/src/mac/tailscale_down.rs",
     "scenarios/src/namespaced_informer.rs",
     "scenarios/src/pem_and_spaces.rs",
 ];

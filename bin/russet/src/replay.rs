@@ -19,13 +19,15 @@ pub(crate) async fn replay(args: &cli::Replay, surroundings: &Surroundings) -> R
     }
     let mut signals = Signals::listen().context("failed to listen for signals")?;
     // Dropping a story takes its cluster down; dying of the signal would leave that to the next run.
-    tokio::select! {
+    let played = tokio::select! {
         exit = play(args, colour) => exit,
         signal = signals.next() => {
             let _ = writeln!(std::io::stderr(), "{signal}: the story is cut short");
             Ok(Exit::Interrupted)
         }
-    }
+    };
+    scenarios::end().await;
+    played
 }
 
 async fn play(args: &cli::Replay, colour: Colour) -> Result<Exit> {

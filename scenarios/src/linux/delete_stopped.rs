@@ -1,43 +1,40 @@
 //! Power-off of a server that is off is refused: the deletion never got past it.
-//!
-//! With a power-off of servers that are off it ends with a machine that stays, refused again and again.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kube::api::ListParams;
 use russet_api::ScalewayInstanceMachine;
 use russet_sim_scaleway::{Act, Delays, Fault};
 use russet_stages::macs::Fleet;
+use russet_testkit::wait::Look;
 use serde_json::{Value, json};
 
-use super::{CACHE, Hand, gone, instances, servers_of, until};
-use crate::{Play, Scenario, Stage};
+use super::{CACHE, LONG, gone, instances, machines, servers_of, until};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "delete-stopped-instance",
     from: "S4",
     what_happened: "the release began with a power-off, which a stopped server refuses, and the finalizer stayed for ever",
-    must_hold: "a deletion converges from every state of the server, and leaves nothing that is paid for",
-    without: None,
+    must_hold: "the deletion of a server that is stopped, starting or running converges, asks for no power-off that is refused, and leaves \
+                nothing that is paid for",
+    without: Some(include_str!("delete_stopped.without.patch")),
     play: Play::Fleet(run),
 };
 
 /// What the server is doing when its machine is deleted.
 const STATES: [&str; 3] = ["stopped", "starting", "running"];
 
-/// A boot that does not end by itself while anybody looks.
+const ACTIONS: &str = "/instance/v1/zones/*/servers/*/action";
+
+/// A boot that does not end by itself while the story looks.
 const SLOW: Duration = Duration::from_hours(10_000);
 
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
-        let hand = Hand::of(&stage.world);
-        stage.step("a naive release of a server that was never started: power-off first");
-        let server = hand.order("naive-cache", json!({})).await?;
-        let (status, answer) = hand.act(&server, "poweroff").await?;
-        ensure!(status >= 400, "the staged fault did not bite: {status} {answer}");
-        stage.bites(format!("it is refused with {status}, now and at every retry: {answer}"));
         for state in STATES {
             delete_while(stage, state).await?;
         }
@@ -52,13 +49,8 @@ async fn delete_while(stage: &mut Stage<'_, Fleet>, doing: &str) -> Result<()> {
     let handle = fleet.sim.handle();
     let volumes = handle.volumes().len();
     if doing == "stopped" {
-        // It cannot be started, nor stopped: whoever needs an action for a deletion never ends.
-        let never = Fault::new(
-            "POST",
-            "/instance/v1/zones/*/servers/*/action",
-            Act::TooManyRequests { retry_after: 1 },
-        );
-        handle.inject(never.for_ever());
+        // It cannot be started until it is to be deleted.
+        handle.inject(Fault::new("POST", ACTIONS, Act::TooManyRequests { retry_after: 1 }).for_ever());
     }
     if doing == "starting" {
         // Until the story lets that time pass.
@@ -73,15 +65,30 @@ async fn delete_while(stage: &mut Stage<'_, Fleet>, doing: &str) -> Result<()> {
             .any(|server| server.get("state") == Some(&Value::from(doing)))
     };
     until(&yard, &format!("the server to be {doing}"), is).await?;
-    if doing == "starting" {
-        yard.scale(CACHE, 0).await?;
+    yard.scale(CACHE, 0).await?;
+    if doing != "running" {
         let told = |machine: &ScalewayInstanceMachine| machine.metadata.deletion_timestamp.is_some();
         until(&yard, "the machine to be told that it is deleted", told).await?;
+        handle.clear_faults();
         handle.set(|settings| settings.delays = Delays::default());
         handle.advance(SLOW);
     }
-    gone(&yard, volumes).await?;
-    handle.clear_faults();
+    crate::until("the machine to be gone", LONG, || async {
+        let journal = handle.journal();
+        let refused = journal
+            .iter()
+            .find(|call| call.path.ends_with("/action") && call.status == 400);
+        promise!("no-refused-power-off", refused.is_none(), "{doing}: {refused:?}");
+        let left = machines(&yard).list(&ListParams::default()).await?.items;
+        Ok(match left.first() {
+            None => Look::Done(()),
+            Some(left) => Look::NotYet(json!(left.status).to_string()),
+        })
+    })
+    .await?;
+    gone(&yard, volumes)
+        .await
+        .context("something is left that is paid for")?;
     narrator.holds(&format!(
         "{doing}: server, address and volume are gone, and so is the machine"
     ));

@@ -1,58 +1,52 @@
 //! An Instance without a public address could not fetch a single package.
-//!
-//! Without the dynamic address in the order it ends with a server that runs, and a machine that says `NoPublicAddress`.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kube::api::ListParams;
 use russet_stages::macs::Fleet;
+use russet_testkit::wait::{Look, PATIENCE};
 use serde_json::{Value, json};
 
-use super::{Hand, gone, instances, is_linked, servers_of, until};
-use crate::{Play, Scenario, Stage};
+use super::{gone, instances, machines, servers_of, until};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "no-public-ip",
     from: "S4",
     what_happened: "no public address was asked for, so there was none, and the node could not fetch its packages",
     must_hold: "a dynamic IPv4 address is part of every order; the server has it once it runs, and it goes with the server",
-    without: None,
+    without: Some(include_str!("no_public_ip.without.patch")),
     play: Play::Fleet(run),
 };
 
 fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
         let Stage { world: fleet, narrator } = stage;
-        let hand = Hand::of(fleet);
-        narrator.step("a naive order says nothing about addresses");
-        let server = hand.order("naive-cache", json!({})).await?;
-        hand.act(&server, "poweron").await?;
-        let shown = hand.until_running(&server).await?;
-        let none = shown.pointer("/server/public_ips").and_then(Value::as_array);
-        ensure!(
-            none.is_some_and(Vec::is_empty),
-            "the staged fault did not bite: {shown}"
-        );
-        narrator.bites("it runs, is paid for, and reaches nothing: public_ips is empty");
-
-        narrator.step("a machine of ours");
+        narrator.step("a machine whose server boots");
         let handle = fleet.sim.handle();
         let volumes = handle.volumes().len();
         let yard = fleet.yard("public-ip", 0).await?;
         instances(&yard).await?;
-        let machine = until(&yard, "the machine to have its server", is_linked).await?;
-        let servers = servers_of(fleet, &machine);
-        let id = servers
-            .first()
-            .and_then(|server| server.get("id"))
-            .and_then(Value::as_str);
-        let shown = hand.until_running(id.context("no server")?).await?;
-        let address = shown.pointer("/server/public_ip/address").and_then(Value::as_str);
-        let address = address.with_context(|| format!("no public address: {shown}"))?;
-        ensure!(
-            shown.pointer("/server/public_ip/dynamic") == Some(&json!(true)),
-            "{shown}"
+        let server = crate::until("its server to run", PATIENCE, || async {
+            let all = machines(&yard).list(&ListParams::default()).await?.items;
+            let machine = all.first().context("there is no machine yet")?;
+            let servers = servers_of(fleet, machine);
+            let running = servers
+                .into_iter()
+                .find(|server| server.get("state") == Some(&json!("running")));
+            Ok(running.map_or_else(|| Look::not_yet(json!(machine.status)), Look::Done))
+        })
+        .await?;
+        let address = server.pointer("/public_ip/address").and_then(Value::as_str);
+        promise!(
+            "reaches-the-internet",
+            address.is_some(),
+            "it runs, is paid for, and has no public address: {server}"
         );
+        let dynamic = server.pointer("/public_ip/dynamic");
+        promise!("address-is-dynamic", dynamic == Some(&json!(true)), "{server}");
+        let address = address.unwrap_or_default();
         narrator.holds(&format!(
             "it runs at {address}, which is dynamic: nobody has to give it back"
         ));
@@ -63,11 +57,8 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
         told.await?;
         narrator.holds("the machine's status has it");
         gone(&yard, volumes).await?;
-        ensure!(
-            handle.addresses().is_empty(),
-            "an address is left: {:?}",
-            handle.addresses()
-        );
+        let left = handle.addresses();
+        promise!("none-left", left.is_empty(), "an address is left: {left:?}");
         narrator.holds("deleted, no address is left in the account");
         Ok(())
     }

@@ -1,10 +1,8 @@
-//! Five ways to ask IPAM for an address and not get it, and an error that nobody saw.
-//!
-//! With the first row of IPAM for the address, whichever family it is of, it ends with a Node that never gets the label.
+//! A node without the label that says where its cache is: five ways to ask IPAM for it, and an error that was swallowed.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt as _;
@@ -16,15 +14,16 @@ use russet_stages::macs::Fleet;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
-use super::{Hand, INSTANCES, IPAM, NETWORK, ZONE, at, gone, instances, is_linked, paper_node, servers_of, until};
-use crate::{Narrator, Play, Scenario, Stage};
+use super::{Hand, INSTANCES, IPAM, NETWORK, at, gone, instances, is_linked, paper_node, servers_of, until};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "pn-ipv4-missing",
     from: "S4",
     what_happened: "five mistakes in asking IPAM, and one swallowed error: nodes never got tuist.dev/pn-ipv4",
-    must_hold: "the label lands with pages of one, upper-case MACs, IPv6 first and rows that come late; until then a condition says so",
-    without: None,
+    must_hold: "the label lands, with the node's own address, from pages of one, among rows of other servers, IPv6 first, and late; until \
+                then a condition says so",
+    without: Some(include_str!("pn_ipv4.without.patch")),
     play: Play::Fleet(run),
 };
 
@@ -35,10 +34,58 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     async move {
         let Stage { world: fleet, narrator } = stage;
         let handle = fleet.sim.handle();
-        // Not before the story lets that time pass.
+        narrator.step("another server is on the network of the caches; from now on IPAM answers in pages of one");
+        another_server(fleet).await?;
+        handle.set(|settings| settings.page_cap = Some(1));
+
+        narrator.step("a machine on that network; its Node is there before IPAM knows its address");
         handle.set(|settings| settings.delays.ipam = LATE);
-        naive(fleet, &mut **narrator).await?;
-        ours(fleet, &mut **narrator).await?;
+        let volumes = handle.volumes().len();
+        let yard = fleet.yard("pn-ipv4", 0).await?;
+        instances(&yard).await?;
+        let machine = until(&yard, "the machine to have its server", is_linked).await?;
+        let name = machine.name_any();
+        let spec = json!({
+            "providerID": machine.spec.provider_id,
+            "taints": [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}],
+        });
+        let hostname = json!([{"type": "Hostname", "address": name}]);
+        paper_node(&yard.client, &name, spec, hostname, 10250).await?;
+        let own = address_of(fleet, &machine)?;
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(yard.client.clone());
+        let label = async || -> Result<Option<String>> {
+            let label = nodes.get(&name).await?.labels().get(PN_IPV4).cloned();
+            let (seen, name) = (label.as_deref().unwrap_or(&own), &name);
+            promise!(
+                "its-own-address",
+                seen == own,
+                "Node {name} is said to be at {seen}, and is at {own}"
+            );
+            Ok(label)
+        };
+        crate::until("the machine to say that it waits", PATIENCE, || async {
+            label().await?;
+            let machine = super::machines(&yard).get(&name).await?;
+            Ok(if says(&machine, PN_IPV4) {
+                Look::Done(())
+            } else {
+                Look::not_yet(json!(machine.status))
+            })
+        })
+        .await?;
+        narrator.holds("while IPAM does not know it, a condition of the machine names the label that is missing");
+        handle.advance(LATE);
+        crate::until("the label", PATIENCE, || async {
+            let label = label().await?;
+            Ok(if label.is_some() {
+                Look::Done(())
+            } else {
+                Look::not_yet(label)
+            })
+        })
+        .await?;
+        narrator.holds(&format!("once IPAM knows it, the Node has {PN_IPV4}={own}"));
+        gone(&yard, volumes).await?;
         handle.set(|settings| {
             settings.page_cap = None;
             settings.delays = Delays::default();
@@ -48,118 +95,32 @@ fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
     .boxed()
 }
 
-async fn naive(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
-    narrator.step("an Instance on the network of the caches, and a naive client that wants its address");
+/// A server that is on the network and in IPAM before any machine.
+async fn another_server(fleet: &Fleet) -> Result<()> {
     let hand = Hand::of(fleet);
     let network = hand.network(NETWORK).await?;
-    let server = hand.order("naive-cache", json!({})).await?;
-    fleet.sim.handle().set(|settings| settings.page_cap = Some(1));
+    let server = hand.order("another-server").await?;
     let nics = format!("{INSTANCES}/{server}/private_nics");
-    let made = hand.call("POST", &nics, json!({"private_network_id": network})).await?;
-    let nic = format!("{nics}/{}", at(&made, "/private_nic/id")?);
-    let mac = wait::until("the card to have an address", PATIENCE, || async {
-        let shown = hand.get(&nic).await?;
-        let mac = at(&shown, "/private_nic/mac_address")?;
-        Ok(if mac.is_empty() {
-            Look::not_yet(&shown)
-        } else {
-            Look::Done(mac.to_owned())
-        })
-    })
-    .await?;
-    let list = format!("{IPAM}?private_network_id={network}");
-
-    let shown = hand.get(&list).await?;
-    ensure!(rows(&shown).is_empty(), "the staged fault did not bite: {shown}");
-    narrator.bites("asked at once, IPAM has no rows yet");
-    let (status, answer) = hand.send("GET", &format!("{list}&zonal={ZONE}"), Value::Null).await?;
-    ensure!(status == 400, "the staged fault did not bite: {status} {answer}");
-    narrator.bites(&format!("with the zone beside the network it refuses: {answer}"));
-    fleet.sim.handle().advance(LATE);
-    let shown = wait::until("the rows", PATIENCE, || async {
-        let shown = hand.get(&list).await?;
-        Ok(if rows(&shown).is_empty() {
-            Look::not_yet(shown)
-        } else {
-            Look::Done(shown)
-        })
-    })
-    .await?;
-    let first = rows(&shown).into_iter().next().context("no row")?;
-    let total = shown.get("total_count").and_then(Value::as_u64);
-    ensure!(
-        total == Some(2) && rows(&shown).len() == 1,
-        "the staged fault did not bite: {shown}"
-    );
-    narrator.bites("the first page has one of two rows");
-    ensure!(
-        first.get("is_ipv6") == Some(&json!(true)),
-        "the staged fault did not bite: {first}"
-    );
-    narrator.bites(&format!("which is {}, no IPv4 address", at(&first, "/address")?));
-    let told = at(&first, "/resource/mac_address")?;
-    ensure!(
-        told != mac && told.eq_ignore_ascii_case(&mac),
-        "the staged fault did not bite: {told} {mac}"
-    );
-    narrator.bites(&format!("and whose MAC {told} is not {mac}"));
-    Ok(())
-}
-
-fn rows(page: &Value) -> Vec<Value> {
-    page.get("ips").and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
-async fn ours(fleet: &Fleet, narrator: &mut dyn Narrator) -> Result<()> {
-    narrator.step("a machine of ours on the same network; its Node is there before IPAM knows its address");
-    let handle = fleet.sim.handle();
-    let volumes = handle.volumes().len();
-    let yard = fleet.yard("pn-ipv4", 0).await?;
-    instances(&yard).await?;
-    let machine = until(&yard, "the machine to have its server", is_linked).await?;
-    let name = machine.name_any();
-    let spec = json!({
-        "providerID": machine.spec.provider_id,
-        "taints": [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}],
-    });
-    paper_node(
-        &yard.client,
-        &name,
-        spec,
-        json!([{"type": "Hostname", "address": name}]),
-        10250,
-    )
-    .await?;
-    until(&yard, "the machine to say that it waits", |machine| {
-        says(machine, PN_IPV4)
-    })
-    .await?;
-    narrator.holds("while IPAM knows nothing, a condition of the machine names the label that is missing");
-    handle.advance(LATE);
-
-    let servers = servers_of(fleet, &machine);
-    let id = servers
-        .first()
-        .and_then(|server| server.get("id"))
-        .and_then(Value::as_str);
-    let id: russet_sim_scaleway::Id = id.context("no server")?.parse()?;
-    let row = handle.linux_box(&id).context("no row")?;
-    let leg = row.private.context("the server is on no network")?;
-    let address = leg.address.split('/').next().unwrap_or_default().to_owned();
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(yard.client.clone());
-    wait::until("the label", PATIENCE, || async {
-        let node = nodes.get(&name).await?;
-        Ok(if node.labels().get(PN_IPV4) == Some(&address) {
+    hand.call("POST", &nics, json!({"private_network_id": network})).await?;
+    let rows = format!("{IPAM}?private_network_id={network}");
+    wait::until("its addresses in IPAM", PATIENCE, || async {
+        let shown = hand.call("GET", &rows, Value::Null).await?;
+        Ok(if shown.get("total_count") == Some(&json!(2)) {
             Look::Done(())
         } else {
-            Look::not_yet(node.labels())
+            Look::not_yet(shown)
         })
     })
-    .await?;
-    narrator.holds(&format!(
-        "once IPAM knows it, the Node has {PN_IPV4}={address}, page by page and in whatever case"
-    ));
-    gone(&yard, volumes).await
+    .await
+}
+
+/// The address of a machine's server on the network, as the server itself has it.
+fn address_of(fleet: &Fleet, machine: &ScalewayInstanceMachine) -> Result<String> {
+    let servers = servers_of(fleet, machine);
+    let id: russet_sim_scaleway::Id = at(servers.first().context("no server")?, "/id")?.parse()?;
+    let row = fleet.sim.handle().linux_box(&id).context("no row")?;
+    let leg = row.private.context("the server is on no network")?;
+    Ok(leg.address.split('/').next().unwrap_or_default().to_owned())
 }
 
 /// Whether a condition of a machine mentions something.

@@ -6,20 +6,18 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use russet_cluster::kubeconfig;
-use russet_stages::linux::{PROVISIONER, STORAGE, start_provisioner};
+use russet_stages::linux::{STORAGE, provisioner, provisioner_kubeconfig, start_provisioner, user};
 use russet_stages::macs::{Fleet, Yard};
-use russet_testkit::chart::{Helm, Release};
 use russet_testkit::identity::rule;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
 use super::paper_node;
-use crate::{Play, Scenario, Stage};
+use crate::{FLEET_ARGS, Play, Scenario, Stage};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "provisioner-rbac",
@@ -27,56 +25,45 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     what_happened: "local-path may not create Pods in a role copied from other provisioners, and every claim stayed Pending",
     must_hold: "the real provisioner binds a claim under exactly the rights of the chart, without one 403",
     without: None,
-    play: Play::Bare(run),
+    play: Play::Own(run),
 };
 
 const NODE: &str = "cache-1";
 
-fn run<'a>(stage: &'a mut Stage<'_, Fleet>) -> BoxFuture<'a, Result<()>> {
+fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
     async move {
-        let Stage { world: fleet, narrator } = stage;
-        let yard = fleet.yard("volumes", 0).await?;
+        let Stage { narrator, .. } = stage;
         narrator.step("install charts/capi-provider with Helm; a Node that exists on paper");
-        install(&yard).await?;
+        let values = json!({"kuraFleet": {"enabled": true, "replicas": 0}});
+        let fleet = Fleet::start_with(&FLEET_ARGS, values).await?;
+        let yard = fleet.yard("volumes", 0).await?;
         paper_node(&yard.client, NODE, json!({}), json!([]), 10250).await?;
 
         narrator.step("the real provisioner with a role that knows volumes and claims, and no Pods");
-        let naive = naive_account(fleet).await?;
-        start_provisioner(&fleet.cluster, "naive-provisioner", naive).await?;
+        let naive = naive_account(&fleet).await?;
+        start_provisioner(&fleet, "naive-provisioner", naive).await?;
         claim(&yard, "naive").await?;
         let said = refusal(&yard).await?;
         narrator.bites(&format!("the claim stays Pending: {said}"));
         fleet.cluster.supervisor().stop("naive-provisioner").await?;
 
         narrator.step("the same as the account of the chart; whoever plays the kubelet lets its helper succeed");
-        let dest = fleet.cluster.dir().join("chart-provisioner.kubeconfig");
-        let control_plane = fleet.cluster.control_plane();
-        kubeconfig::for_service_account(yard.client.clone(), control_plane, STORAGE, PROVISIONER, &dest).await?;
-        start_provisioner(&fleet.cluster, "chart-provisioner", dest).await?;
+        let account = provisioner_kubeconfig(&fleet).await?;
+        start_provisioner(&fleet, "chart-provisioner", account).await?;
         claim(&yard, "ours").await?;
         bind(&yard, "ours").await?;
         narrator.holds("the claim is bound, to a folder below the path of the chart");
-        let user = russet_stages::linux::user(STORAGE, PROVISIONER);
+        let user = user(STORAGE, &provisioner(&fleet));
         let audit = fleet.cluster.audit()?;
         let made = audit.writes_per_object(&user, "pods")?;
         ensure!(!made.is_empty(), "the provisioner made no Pod");
         let denials = audit.denials(&user)?;
         ensure!(denials.is_empty(), "denied requests: {denials:?}");
         narrator.holds("it made and removed its helper Pod, and not one request was refused");
+        fleet.cluster.supervisor().stop("chart-provisioner").await?;
         Ok(())
     }
-    .boxed()
-}
-
-async fn install(yard: &Yard<'_>) -> Result<()> {
-    let values = json!({"replicas": 0, "cluster": {"enabled": true}, "kuraFleet": {"enabled": true, "replicas": 0}});
-    let release = Release {
-        name: "macs",
-        chart: "capi-provider",
-        namespace: &yard.namespace,
-        values: &values,
-    };
-    Helm::new().await?.install(&yard.fleet.cluster, release).await
+    .boxed_local()
 }
 
 /// An account with everything of the chart's but Pods.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use russet_bootstrap::mac::{Agent, Artifact, Artifacts, Firewall, Fleet, Tailnet};
+use russet_bootstrap::mac::{Agent, Artifact, Artifacts, Firewall, Fleet};
 use russet_sim_mac::macos::Macs;
 use russet_sim_scaleway::{Factor, Id, Minis, Sim};
 use russet_stages::macs::over_ssh::Doors;
@@ -107,7 +107,7 @@ impl Bench {
     }
 
     /// A file to send.
-    pub(super) fn artifact(&self, path: &Path) -> Result<Artifact> {
+    fn artifact(&self, path: &Path) -> Result<Artifact> {
         Ok(self.artifacts.get(path)?)
     }
 
@@ -120,7 +120,7 @@ impl Bench {
 }
 
 /// What a fleet wants that has nothing but an agent.
-pub(super) fn plain(program: Artifact) -> Fleet {
+fn plain(program: Artifact) -> Fleet {
     Fleet {
         agent: Agent {
             program,
@@ -139,14 +139,4 @@ pub(super) fn plain(program: Artifact) -> Fleet {
         login_from: None,
         cache_volume_gib: None,
     }
-}
-
-/// The emulated tailnet, whose programs are in this archive.
-pub(super) fn tailnet(artifacts: &Artifacts, archive: &Path) -> Result<Tailnet> {
-    Ok(Tailnet {
-        archive: artifacts.get(archive)?,
-        tags: vec!["tag:mac".to_owned()],
-        accept_routes: false,
-        login_server: None,
-    })
 }

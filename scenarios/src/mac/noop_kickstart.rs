@@ -1,7 +1,4 @@
 //! A kickstart that said 0 and left the old process where it was.
-//!
-//! Taken out to see it fail: `job_settles` of the prelude took any process for a new one. The story ended with "the provider recorded a
-//! roll that never was".
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
@@ -12,17 +9,17 @@ use russet_sim_mac::macos::Faults;
 use russet_stages::macs::Yard;
 use serde_json::json;
 
+use super::Mini;
 use super::program::stays;
 use super::under_provider::{Image, condition, hash, look_again, mini_of, set_up};
-use super::{JOB, Mini};
-use crate::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "noop-kickstart",
     from: "S2",
     what_happened: "kickstart left the old process running, and the roll was recorded",
     must_hold: "a roll is recorded only when a new process is stable; otherwise the drift stays set and the roll is tried again",
-    without: None,
+    without: Some(include_str!("noop_kickstart.without.patch")),
     play: Play::Own(run),
 };
 
@@ -39,27 +36,13 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
         let yard = fleet.yard("noop", 1).await?;
         let mini = mini_of(&yard).await?;
         let before = set_up(&yard, json!({})).await?;
+        stage.step("from now on kickstart says 0 and does nothing");
         mini.mac()
             .await?
             .set_faults(|faults| faults.kickstart_does_nothing = true);
-        naive(stage, &mini).await?;
         ours(stage, &image, &yard, &mini, &before).await
     }
     .boxed_local()
-}
-
-async fn naive(stage: &mut Stage<'_, ()>, mini: &Mini) -> Result<()> {
-    stage.step("from now on kickstart does nothing; a naive roll believes its exit status");
-    let before = mini.running().await?;
-    mini.root(&format!("launchctl kickstart -k {JOB}")).await?;
-    ensure!(
-        mini.running().await? == before,
-        "the staged fault did not bite: there is another process"
-    );
-    stage.bites(format!(
-        "launchctl says 0, and process {before} with the old code goes on"
-    ));
-    Ok(())
 }
 
 fn attempts(mac: &ScalewayAppleSiliconMachine) -> i32 {
@@ -90,12 +73,13 @@ async fn ours(
             hash(mac) != hash(before) || (attempts(mac) >= ATTEMPTS && says_why(mac))
         })
         .await?;
-    ensure!(
+    ensure!(mini.running().await? == old, "there is another process after all");
+    promise!(
+        "recorded-when-new",
         hash(&failing) == hash(before),
-        "the provider recorded a roll that never was: {:?}",
+        "process {old} has the old code, and the roll is recorded: {:?}",
         failing.status
     );
-    ensure!(mini.running().await? == old, "there is another process after all");
     let said = condition(&failing, types::UP_TO_DATE).context("nothing is said about the configuration")?;
     let message = said.message.as_deref().unwrap_or_default();
     stage.holds(format!(
@@ -106,7 +90,11 @@ async fn ours(
     mini.mac().await?.set_faults(|faults| *faults = Faults::default());
     yard.mac_until("the roll to be recorded", |mac| hash(mac) != hash(before))
         .await?;
-    ensure!(mini.running().await? != old, "the old process is still there");
+    promise!(
+        "recorded-when-new",
+        mini.running().await? != old,
+        "recorded, and process {old} is still there"
+    );
     stage.holds("the next attempt leaves a new process, and only that one is recorded");
     Ok(())
 }

@@ -1,8 +1,4 @@
 //! A Packer that was upgraded has another code signature, and macOS takes its access to the local network back.
-//!
-//! Taken out to see it fail: the step `github-runner` did not pin Packer. The story ended with "brew upgraded it all the same". Without
-//! the comparison of signatures, or without looks at hosts that have what they should have, it ended with "waited 90s for the machine to
-//! say so".
 
 use std::collections::BTreeMap;
 
@@ -20,14 +16,14 @@ use super::Mini;
 use super::program::stays;
 use super::runner::{self, VERSION};
 use super::under_provider::{Image, condition, holds, mini_of, set_up};
-use crate::{Play, Scenario, Stage};
+use crate::{Play, Scenario, Stage, promise};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "packer-upgrade-revokes-tcc",
     from: "S3",
     what_happened: "a brew upgrade changed the code signature of Packer, and macOS revoked its Local Network access",
     must_hold: "Packer is pinned; a signature that changed all the same is detected and reported as a condition",
-    without: None,
+    without: Some(include_str!("packer_upgrade.without.patch")),
     play: Play::Own(run),
 };
 
@@ -67,7 +63,6 @@ fn run<'a>(stage: &'a mut Stage<'_, ()>) -> LocalBoxFuture<'a, Result<()>> {
         store(&yard, &key).await?;
         let mini = mini_of(&yard).await?;
         runner::can_be_downloaded(&mini).await?;
-        naive(stage, &mini).await?;
         let spec = json!({"ghActionsRunner": {"ghRunnerVersion": VERSION, "ghAppSecretName": SECRET}});
         set_up(&yard, spec).await?;
         ours(stage, &yard, &mini).await
@@ -104,29 +99,17 @@ async fn by_hand(mini: &Mini, words: &str) -> Result<()> {
     Ok(())
 }
 
-async fn naive(stage: &mut Stage<'_, ()>, mini: &Mini) -> Result<()> {
-    stage.step(
-        "by hand: Packer is installed, somebody clicks Allow over VNC, and some weeks later brew upgrades everything",
-    );
+async fn ours(stage: &mut Stage<'_, ()>, yard: &Yard<'_>, mini: &Mini) -> Result<()> {
     let mac = mini.mac().await?;
-    by_hand(mini, "install hashicorp/tap/packer").await?;
+    stage.step("an operator clicks Allow over VNC, and some weeks later brew upgrades everything");
     mac.grant_local_network(PACKER);
     ensure!(mac.has_local_network(PACKER), "the click did not count");
     by_hand(mini, "upgrade").await?;
-    ensure!(!mac.has_local_network(PACKER), "the staged fault did not bite");
-    by_hand(mini, "uninstall packer").await?;
-    stage.bites(
-        "Packer has another signature, so macOS asks again, nobody sees it, and builds cannot reach their machines",
+    promise!(
+        "packer-is-pinned",
+        mac.has_local_network(PACKER),
+        "brew upgraded Packer, and macOS took its access to the local network back"
     );
-    Ok(())
-}
-
-async fn ours(stage: &mut Stage<'_, ()>, yard: &Yard<'_>, mini: &Mini) -> Result<()> {
-    let mac = mini.mac().await?;
-    stage.step("the same on a builder that the provider set up");
-    mac.grant_local_network(PACKER);
-    by_hand(mini, "upgrade").await?;
-    ensure!(mac.has_local_network(PACKER), "brew upgraded it all the same");
     stage.holds("Packer is pinned: brew upgrades everything else, and the access stays");
 
     stage.step("somebody takes the pin out and upgrades Packer, and nothing else is to be done to the host for weeks");
@@ -142,11 +125,14 @@ async fn ours(stage: &mut Stage<'_, ()>, yard: &Yard<'_>, mini: &Mini) -> Result
         .await?;
     let said = condition(&reported, types::UP_TO_DATE).and_then(|condition| condition.message.clone());
     let said = said.context("no message")?;
-    ensure!(
-        !holds(&reported, types::UP_TO_DATE) && said.contains("github-runner"),
+    let asks = !holds(&reported, types::UP_TO_DATE) && said.contains("github-runner");
+    promise!(
+        "change-is-reported",
+        asks,
         "the condition does not say that something is to be done: {said}"
     );
-    ensure!(
+    promise!(
+        "goes-on-serving",
         holds(&reported, types::READY),
         "the host is taken out of service for it"
     );

@@ -60,4 +60,4 @@ pub use fleet::{Fleet, Options, tools};
 pub use inside::protocol::CloudInit;
 pub use row::{Filesystem, Kind, Power, PrivateLeg, Row};
 pub use server::{Phase, State};
-pub use synthetic::node_client;
+pub use synthetic::{another_nodes_client, node_client};

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use russet_sim_mac::macos::Options;
-use russet_sim_scaleway::{AddressPlan, NoBoxes, Settings};
-use russet_testkit::cluster::{Extras, TestCluster, tools};
+use russet_sim_scaleway::{AddressPlan, NoBoxes};
+use russet_testkit::cluster::tools;
 use russet_testkit::program::program;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use super::{Fleet, Manner};
+use super::{Fleet, Ground};
 
 /// No Mac has this address. Whoever holds a port here has it on the addresses of all Macs.
 const RESERVATION: &str = "127.78.255.254:0";
@@ -87,20 +88,14 @@ impl Doors {
 }
 
 impl Fleet {
-    /// One of its own whose minis are Macs, with further flags for the provider: at least which agent they get. Without an archive of
-    /// `tart` among them hosts bring their own, or none.
+    /// One whose minis are Macs, with further flags for the provider: at least which agent they get. Without an archive of `tart` among them
+    /// hosts bring their own, or none.
     pub async fn over_ssh(args: &[&str]) -> Result<Self> {
-        let cluster = TestCluster::start(Extras {
-            controller_manager: true,
-            cluster_api: true,
-            ..Extras::default()
-        })
-        .await?;
+        let mut ground = Ground::shared().await?;
         // Beside the cluster, whose folder is removed also after a process that was killed.
-        let doors = Doors::open(cluster.dir()).await?;
-        let fleet = Self::assembled(cluster, Manner::Test, Settings::default(), NoBoxes, Some(doors)).await?;
+        ground.doors = Some(Doors::open(ground.cluster.dir()).await?);
         let without_tart = (!args.iter().any(|arg| arg.starts_with(TART))).then_some(TART);
         let args: Vec<&str> = args.iter().copied().chain(without_tart).collect();
-        fleet.with_provider(&args).await
+        Self::running(ground, NoBoxes, &args, json!({})).await
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
-use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
@@ -59,20 +59,9 @@ impl Drop for Yard<'_> {
 }
 
 impl<'a> Yard<'a> {
-    /// A namespace with so many minis that only it may take.
-    pub(super) async fn open(fleet: &'a Fleet, name: &str, number: usize, minis: u32) -> Result<Self> {
-        let namespace = format!("{name}-{number}");
+    /// A namespace that is there, with so many minis that only it may take.
+    pub(super) async fn open(fleet: &'a Fleet, namespace: String, number: usize, minis: u32) -> Result<Self> {
         let client = fleet.cluster.client().await?;
-        let object = Namespace {
-            metadata: ObjectMeta {
-                name: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            ..Namespace::default()
-        };
-        Api::<Namespace>::all(client.clone())
-            .create(&PostParams::default(), &object)
-            .await?;
         let yard = Self {
             fleet,
             pool: format!("pool-{number}-"),
@@ -102,6 +91,17 @@ impl Yard<'_> {
             all.extend(made.iter().cloned());
         }
         Ok(made)
+    }
+
+    /// How a mini is called now.
+    pub fn name_of(&self, mini: &Id) -> Result<String> {
+        let all = self.fleet.sim.handle().servers();
+        let id = mini.to_string();
+        let server = all
+            .iter()
+            .find(|server| server["id"] == id)
+            .context("the mini is gone")?;
+        Ok(server["name"].as_str().unwrap_or_default().to_owned())
     }
 
     /// The minis that were made for this yard, wherever they are by now.

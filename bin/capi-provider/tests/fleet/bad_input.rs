@@ -98,8 +98,8 @@ async fn minis_of_another_project_are_never_taken() {
 #[tokio::test]
 async fn a_malformed_fleet_key_is_named_and_heals_when_it_goes() {
     let yard = Fleet::shared().await.unwrap().yard("secret", 1).await.unwrap();
-    // Fleet keys are in the secrets namespace, which is the default one here.
-    let secrets: Api<Secret> = Api::namespaced(yard.client.clone(), "default");
+    // Fleet keys are in the secrets namespace, which is that of the release.
+    let secrets: Api<Secret> = Api::namespaced(yard.client.clone(), &yard.fleet.namespace);
     let name = format!("{}-ssh", yard.namespace);
     let broken: Secret = serde_json::from_value(json!({
         "metadata": {"name": name}, "stringData": {"id_ed25519": "not a key", "id_ed25519.pub": "neither"},

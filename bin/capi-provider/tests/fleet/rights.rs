@@ -1,16 +1,11 @@
 //! The provider under the rights of its chart; those of `rbac.scope: Namespaced` are played by scenario `nodes-in-a-role`.
 
-use russet_stages::macs::{Fleet, chart};
-use serde_json::json;
+use russet_stages::macs::{Fleet, Manner};
 
 /// Fleets in namespaces that nobody knew when the chart was installed.
 #[tokio::test]
 async fn with_rights_for_the_whole_cluster_machines_of_any_namespace_are_adopted_and_given_back() {
-    let fleet = Fleet::without_provider().await.unwrap();
-    fleet
-        .start_under_chart(json!({"rbac": {"scope": "Cluster"}}))
-        .await
-        .unwrap();
+    let fleet = Fleet::start_in(Manner::Test, &[]).await.unwrap();
     let yards = [fleet.yard("one", 1).await.unwrap(), fleet.yard("two", 1).await.unwrap()];
     for yard in &yards {
         yard.running(1).await.unwrap();
@@ -21,7 +16,7 @@ async fn with_rights_for_the_whole_cluster_machines_of_any_namespace_are_adopted
         yard.all_pooled(1).await.unwrap();
     }
     let audit = fleet.cluster.audit().unwrap();
-    let asked = audit.of_user(&chart::user()).unwrap();
+    let asked = audit.of_user(&fleet.provider_user).unwrap();
     for yard in &yards {
         let there = |resource: &str| {
             asked.iter().any(|entry| {
@@ -35,6 +30,6 @@ async fn with_rights_for_the_whole_cluster_machines_of_any_namespace_are_adopted
             yard.namespace
         );
     }
-    let denials = audit.denials(&chart::user()).unwrap();
+    let denials = audit.denials(&fleet.provider_user).unwrap();
     assert!(denials.is_empty(), "{denials:?}");
 }

@@ -41,8 +41,8 @@ async fn cache_nodes_of_both_kinds_are_ordered_join_keep_volumes_and_leave_nothi
 async fn live(site: &Site) -> Result<()> {
     let yard = site.fleet.yard("kura", 0).await?;
     site.install(&yard, METALS, INSTANCES).await?;
-    let provider = site.start_provider(&yard).await?;
-    let provisioner = site.start_provisioner(&yard).await?;
+    let provider = site.start_provider().await?;
+    let provisioner = site.start_provisioner().await?;
     for fleet in FLEETS {
         yard.available_within(fleet, 1, LONG).await?;
     }

@@ -116,6 +116,13 @@ pub async fn node_client(user_data: &Secret<String>) -> Result<Client, Failure> 
     identify(&orders, &mut None, None).await
 }
 
+/// The same under the name of another node, which its token is not for.
+pub async fn another_nodes_client(user_data: &Secret<String>, node: &str) -> Result<Client, Failure> {
+    let mut orders = Orders::read(Some(user_data.expose()))?;
+    node.clone_into(&mut orders.node_name);
+    identify(&orders, &mut None, None).await
+}
+
 /// With the identity it has, or one that it asks for by its token.
 async fn identify(
     orders: &Orders,
