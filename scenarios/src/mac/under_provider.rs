@@ -1,6 +1,6 @@
 //! A Mac under the provider, for stories about what the provider does with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
@@ -36,6 +36,13 @@ impl Image {
     pub(super) fn with(agent: &[u8]) -> Result<Self> {
         let image = Self(tempfile::tempdir()?);
         image.put("agent", agent)?;
+        Ok(image)
+    }
+
+    /// One with the agent that is this file, and is not copied.
+    pub(super) fn of(agent: &Path) -> Result<Self> {
+        let image = Self(tempfile::tempdir()?);
+        std::os::unix::fs::symlink(agent, image.path("agent"))?;
         Ok(image)
     }
 

@@ -42,9 +42,7 @@ static WORLD: OnceCell<World> = OnceCell::const_new();
 
 impl World {
     async fn start() -> Result<Self> {
-        let agent = agent()?;
-        let agent = std::fs::read(&agent).with_context(|| format!("failed to read {}", agent.display()))?;
-        let image = Image::with(&agent)?;
+        let image = Image::of(&agent()?)?;
         tart(&image.path(TART))?;
         let mut flags = image.tailnet()?;
         flags.push(image.flag("tart-tarball-path", TART));
