@@ -175,7 +175,7 @@ impl Fleet {
         Self::running(Ground::shared().await?, NoBoxes, args, values).await
     }
 
-    /// The same on a cluster of its own, for those who look at everything in it.
+    /// The same on a cluster of its own, for a story that looks at every object and process of it.
     pub async fn apart(args: &[&str]) -> Result<Self> {
         let ground = Ground::own(Manner::Test, Scope::Yards).await?;
         Self::running(ground, NoBoxes, args, json!({})).await

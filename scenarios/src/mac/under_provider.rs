@@ -26,7 +26,7 @@ const QUICK: [&str; 5] = [
 
 /// The Secret with the key of the tailnet.
 const SECRET: &str = "tailnet";
-pub(super) const TAILSCALE: &str = "tailscale.tar.gz";
+const TAILSCALE: &str = "tailscale.tar.gz";
 
 /// What the provider's image holds for hosts.
 pub(super) struct Image(TempDir);
