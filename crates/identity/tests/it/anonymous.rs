@@ -52,10 +52,8 @@ async fn a_missing_header_is_complained_about_before_everything_else() {
     let Decision::Deny(denial) = decided(&world, "other", Access::Read) else {
         panic!("it was not refused")
     };
-    assert_eq!(
-        (denial.http_status(), denial.message()),
-        (401, "Missing Authorization header")
-    );
+    let told = (denial.http_status(), denial.message());
+    assert_eq!(told, (401, "Missing Authorization header"));
     let unscoped = Scope::parse("", "").unwrap_err();
     let denial = world.authorizer.refuse_unscoped(None, unscoped.clone());
     assert_eq!(denial, Denial::missing_header());

@@ -314,11 +314,8 @@ async fn whatever_is_no_clear_answer_is_503_and_never_an_allow() {
             let (with, without) = (server.config(), server.config_without_client());
             let world = World::new(if with_client { with } else { without });
             let denial = world.ask(TOKEN, "acme/app", Access::Read).await.unwrap_err();
-            assert_eq!(
-                (denial.http_status(), denial.retry_after()),
-                (503, Some(1)),
-                "{reply:?}"
-            );
+            let told = (denial.http_status(), denial.retry_after());
+            assert_eq!(told, (503, Some(1)), "{reply:?}");
             let requests = world.notes.backend.lock().unwrap().clone();
             assert!(requests.iter().all(|r| r.error.is_some()), "{requests:?}");
             if let Some(kind) = kind {
