@@ -25,7 +25,8 @@ mod stats;
 mod system;
 mod zipf;
 
-use crate::machine::Machine;
+use crate::fleet::table::Head;
+use crate::machine::{Machine, load, say};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use core::Cores;
@@ -36,7 +37,6 @@ use nginx::Nginx;
 use report::{Report, RowResult, Series, Slot};
 use row::Row;
 use standing::Stand;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use system::{Peer, System};
@@ -94,11 +94,8 @@ impl Options {
     fn check(&self, rows: &[Box<dyn Row>]) -> Result<()> {
         let known: Vec<&str> = rows.iter().map(|row| row.name()).chain(standing::NAMES).collect();
         for only in &self.only {
-            ensure!(
-                known.contains(&only.as_str()),
-                "there is no row {only:?}; there are {}",
-                known.join(", ")
-            );
+            let there = known.contains(&only.as_str());
+            ensure!(there, "there is no row {only:?}; there are {}", known.join(", "));
         }
         Ok(())
     }
@@ -119,7 +116,7 @@ fn tables(options: &Options) -> Result<String> {
     options.check(&rows)?;
     rows.retain(|row| options.wants(row.name()));
     // Before this thread is bound to one core.
-    let (machine, load_before) = (Machine::this(), load_average());
+    let (machine, load_before) = (Machine::this(), load());
     let parent = match &options.dir {
         Some(dir) => std::path::absolute(dir)?,
         None => std::env::current_exe()?
@@ -158,21 +155,20 @@ fn tables(options: &Options) -> Result<String> {
     };
     for name in standing::NAMES.into_iter().filter(|name| options.wants(name)) {
         say(name);
-        stand
-            .measure(name)
-            .with_context(|| format!("failed to measure {name}"))?;
+        let measured = stand.measure(name);
+        measured.with_context(|| format!("failed to measure {name}"))?;
     }
     let mut notes = stand.notes;
     if disk == "tmpfs" {
         notes.push("The data was on a file system in memory, where syncing costs nothing: use --dir.".to_owned());
     }
     let report = Report {
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-        command: command_line(),
-        machine,
-        disk: format!("data on {disk}"),
-        load: (load_before, load_average()),
-        versions,
+        head: Head {
+            machine,
+            disk: Some(format!("data on {disk}")),
+            versions,
+            ..Head::new(command_line(), load_before, "kura", &[])
+        },
         rounds: options.rounds,
         rows: results,
         facts: stand.facts,
@@ -193,10 +189,8 @@ struct Field {
 impl Field {
     fn start(options: &Options, launch: &Launch, dir: &Path, cores: Cores) -> Result<Self> {
         for (name, _) in &options.peer_pid {
-            ensure!(
-                options.peer.iter().any(|peer| peer.name == *name),
-                "--peer-pid names {name}, --peer does not"
-            );
+            let named = options.peer.iter().any(|peer| peer.name == *name);
+            ensure!(named, "--peer-pid names {name}, --peer does not");
         }
         let nginx = Nginx::start(options.nginx.as_deref(), dir, cores)?;
         let mut kura = launch.start(&dir.join("kura"), &Limits::default())?;
@@ -206,12 +200,8 @@ impl Field {
             if ["kura", "nginx"].contains(&peer.name.as_str()) {
                 bail!("a peer needs a name of its own, not {:?}", peer.name);
             }
-            let pid = options
-                .peer_pid
-                .iter()
-                .find(|(name, _)| *name == peer.name)
-                .map(|(_, pid)| *pid);
-            peers.push(peer.system(pid)?);
+            let pid = options.peer_pid.iter().find(|(name, _)| *name == peer.name);
+            peers.push(peer.system(pid.map(|(_, pid)| *pid))?);
         }
         Ok(Self {
             cores: meter::cores(),
@@ -231,21 +221,15 @@ impl Field {
             say(&format!("{}: preparing {}", row.name(), system.name));
             row.prepare(system, bodies)?;
         }
-        let mut series: Vec<Series> = systems
-            .iter()
-            .map(|system| Series {
-                system: system.name.clone(),
-                slots: Vec::new(),
-            })
-            .collect();
+        let empty = |system: &&System| Series {
+            system: system.name.clone(),
+            slots: Vec::new(),
+        };
+        let mut series: Vec<Series> = systems.iter().map(empty).collect();
         for round in 0..rounds {
             for (system, series) in systems.iter().zip(&mut series) {
-                say(&format!(
-                    "{}: round {} of {rounds}, {}",
-                    row.name(),
-                    round + 1,
-                    system.name
-                ));
+                let (row_name, number) = (row.name(), round + 1);
+                say(&format!("{row_name}: round {number} of {rounds}, {}", system.name));
                 series.slots.push(slot(row, system, round, bodies, self.cores)?);
             }
         }
@@ -298,25 +282,13 @@ fn slot(row: &dyn Row, system: &System, round: u32, bodies: &Bodies, cores: u32)
 fn latencies(load: &mut Load) -> (f64, f64, Option<f64>) {
     let millis =
         |values: &mut Vec<u32>, share| stats::percentile(values, share).map(|micros| f64::from(micros) / 1000.0);
+    let both = |values: &mut Vec<u32>| (millis(values, 0.5).unwrap_or(0.0), millis(values, 0.99).unwrap_or(0.0));
     if load.reads.is_empty() {
-        let values = &mut load.writes;
-        return (
-            millis(values, 0.5).unwrap_or(0.0),
-            millis(values, 0.99).unwrap_or(0.0),
-            None,
-        );
+        let (p50, p99) = both(&mut load.writes);
+        return (p50, p99, None);
     }
-    let values = &mut load.reads;
-    let reads = (millis(values, 0.5).unwrap_or(0.0), millis(values, 0.99).unwrap_or(0.0));
-    (reads.0, reads.1, millis(&mut load.writes, 0.99))
-}
-
-fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ')
-        .next()
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(0.0)
+    let (p50, p99) = both(&mut load.reads);
+    (p50, p99, millis(&mut load.writes, 0.99))
 }
 
 /// A thousand connections need more descriptors than a shell gives.
@@ -336,14 +308,8 @@ fn raise_descriptor_limit() {
 /// What to type to get these figures again, from the root of a checkout.
 fn command_line() -> String {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    format!(
-        "cargo build --release -p kura -p russet-bench\ntarget/release/russet-bench {}",
-        args.join(" ")
-    )
-}
-
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let args = args.join(" ");
+    format!("cargo build --release -p kura -p russet-bench\ntarget/release/russet-bench {args}")
 }
 
 #[cfg(test)]

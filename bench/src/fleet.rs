@@ -13,20 +13,17 @@ pub(crate) mod tail;
 pub(crate) mod wait;
 pub(crate) mod writes;
 
-use crate::machine::Machine;
-use anyhow::{Context, Result, ensure};
+pub(crate) use crate::machine::{load, say};
+use anyhow::{Result, ensure};
 use clap::Args;
-use count::{Count, Stage};
+use count::Stage;
 use report::Report;
-use russet_parts::Manifest;
 use russet_sim_scaleway::Factor;
 use russet_stages::macs::{FACTOR, Fleet, Manner, Yard};
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 use table::Head;
-use wait::{Wait, settle};
-use writes::Writes;
+use wait::Watch;
 
 const NAME: &str = "macos";
 /// Hosts on a page of Scaleway's.
@@ -100,62 +97,34 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let fleet = Fleet::start_in(Manner::Earnest, &args).await?;
     // Wipes are what a fast clock is for. While Macs join, days would pass in minutes, and Scaleway seals passwords after some.
     fleet.sim.handle().set_clock_factor(Factor::try_from(1.0)?);
-    let log = fleet.cluster.control_plane().audit_log();
-    let mut writes = Writes::follow(log.context("there is no audit log")?, &fleet.provider_user)?;
     let yard = fleet.yard("bench", options.machines + options.spare).await?;
     yard.cluster().await?;
     yard.template(NAME, json!({})).await?;
     let patience = Duration::from_secs(options.patience);
+    let mut watch = Watch::begin(&fleet, patience)?;
     say("waiting for the provider's poll to find the minis");
     polled(&fleet, patience).await?;
 
     say(&format!("{} Machines", options.machines));
-    let start = Count::take(&fleet, &mut writes)?;
-    yard.deployment(NAME, NAME, options.machines).await?;
     let free = ("minis free", || free(&yard));
-    Wait {
-        fleet: &fleet,
-        writes: &mut writes,
-        patience,
-    }
-    .until(
-        (u64::from(options.machines), "available"),
-        || available(&yard, NAME),
-        free,
-    )
-    .await?;
-    let up = Stage::between(&start, &Count::take(&fleet, &mut writes)?);
-
-    say("waiting for the provider to come to rest");
-    settle(&fleet, &mut writes).await?;
-    say(&format!("at rest for {} s", options.window));
-    let before = Count::take(&fleet, &mut writes)?;
-    tokio::time::sleep(Duration::from_secs(options.window)).await;
-    let rest = Stage::between(&before, &Count::take(&fleet, &mut writes)?);
+    let start = watch.count()?;
+    yard.deployment(NAME, NAME, options.machines).await?;
+    let wanted = (u64::from(options.machines), "available");
+    watch.until(wanted, || available(&yard, NAME), free).await?;
+    let up = Stage::between(&start, &watch.count()?);
+    let rest = watch.rest(options.window).await?;
 
     let mut down = None;
     if options.down {
         say("scaling to zero");
         fleet.sim.handle().set_clock_factor(Factor::try_from(FACTOR)?);
-        let before = Count::take(&fleet, &mut writes)?;
+        let before = watch.count()?;
         yard.scale(NAME, 0).await?;
         let minis = u64::from(options.machines + options.spare);
         let pooled = async || Ok(self::free(&yard));
-        Wait {
-            fleet: &fleet,
-            writes: &mut writes,
-            patience,
-        }
-        .until((minis, "minis in the pool"), pooled, free)
-        .await?;
-        Wait {
-            fleet: &fleet,
-            writes: &mut writes,
-            patience,
-        }
-        .until((0, "machines left"), || left(&yard), free)
-        .await?;
-        down = Some(Stage::between(&before, &Count::take(&fleet, &mut writes)?));
+        watch.until((minis, "minis in the pool"), pooled, free).await?;
+        watch.until((0, "machines left"), || left(&yard), free).await?;
+        down = Some(Stage::between(&before, &watch.count()?));
     }
     let report = Report {
         head: head(options.command(), load),
@@ -185,25 +154,14 @@ pub(crate) fn command_with(packages: &[&str], words: &str) -> String {
     format!("cargo build {flag}-p russet-bench{packages}\ntarget/{folder}/russet-bench {words}")
 }
 
-/// What stands above figures that were made until now.
+/// What stands above figures of the provider that were made until now.
 pub(crate) fn head(command: String, load_before: f64) -> Head {
-    Head {
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+    Head::new(
         command,
-        machine: Machine::this(),
-        load: (load_before, load()),
-        versions: versions(),
-    }
-}
-
-fn versions() -> Vec<(String, String)> {
-    let manifest = Manifest::embedded();
-    let parts = ["kube-apiserver", "etcd", "capi-core"].into_iter().filter_map(|tool| {
-        let (part, _) = manifest.tool(tool).ok()?;
-        Some((part.name.clone(), part.version.clone()))
-    });
-    let ours = ("capi-provider".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    std::iter::once(ours).chain(parts).collect()
+        load_before,
+        "capi-provider",
+        &["kube-apiserver", "etcd", "capi-core"],
+    )
 }
 
 /// Waits for a list that was asked for after now: minis that were made since the last one are strange to the provider, and in earnest
@@ -245,14 +203,4 @@ pub(crate) fn peak(fleet: &Fleet) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", fleet.provider_pid()?)).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
-}
-
-pub(crate) fn load() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    first.unwrap_or(0.0)
-}
-
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -10,20 +10,20 @@ mod turns;
 
 use crate::fleet::table::Head;
 use crate::fleet::{command_with, load, say};
-use crate::machine::Machine;
+use crate::machine::program;
+use crate::pods::namespace;
 use crate::pods::requests::{self, Requests};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use ours::Ours;
 use report::{Idle, Report, Side};
 use russet::process;
-use russet_parts::Manifest;
 use russet_testkit::cluster::{Extras, TestCluster};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use turns::Turns;
 
@@ -70,17 +70,20 @@ impl Options {
 
 pub(crate) async fn measure(options: &Options) -> Result<String> {
     let load_before = load();
-    let (agent, tart) = (program("tart-kubelet")?, program("sim-tart")?);
+    let hint =
+        "build it with `cargo build -p russet-tart-kubelet -p russet-sim-tart`, with the profile of this program";
+    let [agent, tart] = ["tart-kubelet", "sim-tart"].map(|name| program(name, None, hint));
+    let (agent, tart) = (agent?, tart?);
     let binary = stripped(&agent)?;
     say("starting the API server and a node with containerd");
-    let cluster = TestCluster::start(Extras {
+    let extras = Extras {
         linux_node: true,
         ..Extras::default()
-    })
-    .await?;
+    };
+    let cluster = TestCluster::start(extras).await?;
     let log = cluster.control_plane().audit_log().context("there is no audit log")?;
     let mut requests = Requests::follow(log)?;
-    namespace(&cluster).await?;
+    namespace(&cluster.client().await?, NAMESPACE, PATIENCE).await?;
     say("starting the agent");
     let ours = Ours::start(&cluster, &agent, &tart).await?;
     let stock = cluster.node().context("there is no node")?.name().to_owned();
@@ -94,9 +97,8 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     say("two Pods on each side");
     for (side, name) in SIDES {
         for number in 0..2 {
-            bench
-                .run(&format!("{name}-{number}"), side, "sleep 1000000", "Running")
-                .await?;
+            let pod = format!("{name}-{number}");
+            bench.run(&pod, side, "sleep 1000000", "Running").await?;
         }
     }
     let busy = bench.idle(&mut requests).await?;
@@ -122,13 +124,12 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     }
     let turns = Turns::take(&bench, options).await?;
     let report = Report {
-        head: Head {
-            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-            command: options.command(),
-            machine: Machine::this(),
-            load: (load_before, load()),
-            versions: versions(),
-        },
+        head: Head::new(
+            options.command(),
+            load_before,
+            "tart-kubelet",
+            &["kubelet", "containerd", "runc"],
+        ),
         binary,
         empty,
         busy,
@@ -140,56 +141,14 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     Ok(report.markdown())
 }
 
-fn versions() -> Vec<(String, String)> {
-    let manifest = Manifest::embedded();
-    let parts = ["kubelet", "containerd", "runc"].into_iter().filter_map(|tool| {
-        let (part, _) = manifest.tool(tool).ok()?;
-        Some((part.name.clone(), part.version.clone()))
-    });
-    let ours = ("tart-kubelet".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    let mut all: Vec<(String, String)> = std::iter::once(ours).chain(parts).collect();
-    all.dedup();
-    all
-}
-
-/// A program beside this one.
-fn program(name: &str) -> Result<PathBuf> {
-    let ours = std::env::current_exe().context("failed to find our own program")?;
-    let path = ours.with_file_name(name);
-    ensure!(
-        path.is_file(),
-        "{} is not there; build it with `cargo build -p russet-tart-kubelet -p russet-sim-tart`, with the profile of this program",
-        path.display()
-    );
-    Ok(path)
-}
-
 /// What is left of a program's size without its symbols.
 fn stripped(program: &Path) -> Result<u64> {
     let dir = tempfile::tempdir()?;
     let slim = dir.path().join("slim");
-    let strip = std::process::Command::new("strip")
-        .arg("-o")
-        .arg(&slim)
-        .arg(program)
-        .status()
-        .context("failed to run strip")?;
-    ensure!(strip.success(), "strip failed");
+    let mut strip = std::process::Command::new("strip");
+    let stripped = strip.arg("-o").arg(&slim).arg(program).status();
+    ensure!(stripped.context("failed to run strip")?.success(), "strip failed");
     Ok(std::fs::metadata(slim)?.len())
-}
-
-async fn namespace(cluster: &TestCluster) -> Result<()> {
-    let client = cluster.client().await?;
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let object = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
-    namespaces.create(&PostParams::default(), &object).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
-    let began = Instant::now();
-    while accounts.get_opt("default").await?.is_none() {
-        ensure!(began.elapsed() < PATIENCE, "the namespace got no ServiceAccount");
-        tokio::time::sleep(LOOK).await;
-    }
-    Ok(())
 }
 
 /// What one node asked for between the two.

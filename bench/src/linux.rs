@@ -8,9 +8,8 @@
 
 mod report;
 
-use crate::fleet::count::{Count, Stage};
-use crate::fleet::wait::{Wait, settle};
-use crate::fleet::writes::Writes;
+use crate::fleet::count::Stage;
+use crate::fleet::wait::Watch;
 use crate::fleet::{available, command, head, load, peak, say};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -80,8 +79,7 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let load = load();
     say("starting the API server, Cluster API core, the provider and the emulators");
     let fleet = start(options).await?;
-    let log = fleet.cluster.control_plane().audit_log();
-    let mut writes = Writes::follow(log.context("there is no audit log")?, &fleet.provider_user)?;
+    let mut watch = Watch::begin(&fleet, Duration::from_secs(options.patience))?;
     let yard = fleet.yard("bench", 0).await?;
     yard.cluster().await?;
     let mut kinds = Vec::new();
@@ -94,7 +92,7 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
                 kind,
                 machines,
             };
-            kinds.push(bench.life(&mut writes).await?);
+            kinds.push(bench.life(&mut watch).await?);
         }
     }
     let report = Report {
@@ -157,33 +155,33 @@ struct Bench<'a, 'f> {
 }
 
 impl Bench<'_, '_> {
-    async fn life(&self, writes: &mut Writes) -> Result<report::Life> {
+    async fn life(&self, watch: &mut Watch<'_>) -> Result<report::Life> {
         let (fleet, name, machines) = (self.yard.fleet, self.kind.plural(), u64::from(self.machines));
+        let on = || {
+            let boxes = fleet.sim.handle().boxes();
+            let on = boxes.iter().filter(|row| row.power == Power::On).count();
+            on.try_into().unwrap_or(u64::MAX)
+        };
         self.template().await?;
         say(&format!("{machines} {name}"));
-        let before = Count::take(fleet, writes)?;
+        let before = watch.count()?;
         self.yard.apply(self.deployment()?).await?;
-        self.until(writes, (machines, "that serve"), async || self.serving().await)
+        let serving = async || self.serving().await;
+        watch
+            .until((machines, "that serve"), serving, ("servers on", on))
             .await?;
-        let up = Stage::between(&before, &Count::take(fleet, writes)?);
-
-        say("waiting for the provider to come to rest");
-        settle(fleet, writes).await?;
-        say(&format!("at rest for {} s", self.options.window));
-        let before = Count::take(fleet, writes)?;
-        tokio::time::sleep(Duration::from_secs(self.options.window)).await;
-        let rest = Stage::between(&before, &Count::take(fleet, writes)?);
+        let up = Stage::between(&before, &watch.count()?);
+        let rest = watch.rest(self.options.window).await?;
 
         say("scaling to zero");
-        let before = Count::take(fleet, writes)?;
+        let before = watch.count()?;
         self.yard.scale(self.kind.deployment(), 0).await?;
-        self.until(writes, (0, "left"), async || self.left().await).await?;
-        let down = Stage::between(&before, &Count::take(fleet, writes)?);
+        let left = async || self.left().await;
+        watch.until((0, "left"), left, ("servers on", on)).await?;
+        let down = Stage::between(&before, &watch.count()?);
         let owed = fleet.sim.handle().bill().per_hour;
-        ensure!(
-            owed == MicroEuro(0),
-            "{name} are gone, and still {owed:?} an hour are owed"
-        );
+        let free = owed == MicroEuro(0);
+        ensure!(free, "{name} are gone, and still {owed:?} an hour are owed");
         Ok(report::Life {
             kind: self.kind,
             machines: self.machines,
@@ -191,21 +189,6 @@ impl Bench<'_, '_> {
             rest,
             down,
         })
-    }
-
-    async fn until(&self, writes: &mut Writes, wanted: (u64, &str), look: impl AsyncFn() -> Result<u64>) -> Result<()> {
-        let fleet = self.yard.fleet;
-        let wait = Wait {
-            fleet,
-            writes,
-            patience: Duration::from_secs(self.options.patience),
-        };
-        let on = || {
-            let boxes = fleet.sim.handle().boxes();
-            let on = boxes.iter().filter(|row| row.power == Power::On).count();
-            on.try_into().unwrap_or(u64::MAX)
-        };
-        wait.until(wanted, look, ("servers on", on)).await
     }
 
     async fn template(&self) -> Result<()> {

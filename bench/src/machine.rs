@@ -1,6 +1,9 @@
 //! The machine a figure was taken on: without it a figure means nothing.
 
+use anyhow::{Context as _, Result, ensure};
 use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 /// What is worth knowing about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,30 @@ impl Machine {
     }
 }
 
+/// Load average of the last minute.
+pub(crate) fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    first.unwrap_or(0.0)
+}
+
+/// The program given, or the one of that name beside this one.
+pub(crate) fn program(name: &str, given: Option<&Path>, hint: &str) -> Result<PathBuf> {
+    let program = match given {
+        Some(given) => std::path::absolute(given)?,
+        None => std::env::current_exe()
+            .context("failed to find our own program")?
+            .with_file_name(name),
+    };
+    ensure!(program.is_file(), "{} is not there; {hint}", program.display());
+    Ok(program)
+}
+
+/// Tells the person who waits.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// The first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
@@ -62,10 +89,8 @@ mod tests {
     #[test]
     fn the_kernel_files_are_read() {
         assert_eq!(mem_total("MemTotal:       24576000 kB\nMemFree: 1 kB\n"), Some(24000));
-        assert_eq!(
-            field("a : b\nmodel name\t: Fast CPU\n", "model name").as_deref(),
-            Some("Fast CPU")
-        );
+        let model = field("a : b\nmodel name\t: Fast CPU\n", "model name");
+        assert_eq!(model.as_deref(), Some("Fast CPU"));
         assert_eq!(mem_total(""), None);
     }
 }

@@ -12,7 +12,6 @@ pub(crate) mod requests;
 
 use crate::fleet::table::Head;
 use crate::fleet::{command_with, load, say};
-use crate::machine::Machine;
 use anyhow::{Context, Result, ensure};
 use churn::Churn;
 use clap::Args;
@@ -23,7 +22,6 @@ use mac::Macs;
 use report::{Report, Span};
 use requests::Requests;
 use russet::process;
-use russet_parts::Manifest;
 use russet_testkit::cluster::{Extras, TestCluster};
 use serde_json::json;
 use std::path::Path;
@@ -72,7 +70,7 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let log = cluster.control_plane().audit_log().context("there is no audit log")?;
     let mut requests = Requests::follow(log)?;
     let dir = scratch()?;
-    namespace(&client, patience).await?;
+    namespace(&client, churn::NAMESPACE, patience).await?;
 
     say(&format!("{} Macs", options.macs));
     let began = Instant::now();
@@ -100,13 +98,12 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
     let waits = churn.finish(patience).await?;
     drop(macs);
     let report = Report {
-        head: Head {
-            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-            command: options.command(),
-            machine: Machine::this(),
-            load: (load_before, load()),
-            versions: versions(),
-        },
+        head: Head::new(
+            options.command(),
+            load_before,
+            "tart-kubelet",
+            &["kube-apiserver", "etcd"],
+        ),
         macs: options.macs,
         joined,
         rest,
@@ -115,16 +112,6 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
         waits,
     };
     Ok(report.markdown())
-}
-
-fn versions() -> Vec<(String, String)> {
-    let manifest = Manifest::embedded();
-    let parts = ["kube-apiserver", "etcd"].into_iter().filter_map(|tool| {
-        let (part, _) = manifest.tool(tool).ok()?;
-        Some((part.name.clone(), part.version.clone()))
-    });
-    let ours = ("tart-kubelet".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    std::iter::once(ours).chain(parts).collect()
 }
 
 /// A folder in memory, if there is such a thing.
@@ -140,11 +127,11 @@ pub(crate) fn scratch() -> Result<TempDir> {
 }
 
 /// A namespace in which Pods can be.
-async fn namespace(client: &Client, patience: Duration) -> Result<()> {
+pub(crate) async fn namespace(client: &Client, name: &str, patience: Duration) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let object = serde_json::from_value(json!({"metadata": {"name": churn::NAMESPACE}}))?;
+    let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
     namespaces.create(&PostParams::default(), &object).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), churn::NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     let began = Instant::now();
     while accounts.get_opt("default").await?.is_none() {
         ensure!(began.elapsed() < patience, "the namespace got no ServiceAccount");
@@ -174,16 +161,11 @@ async fn ready(client: &Client, wanted: u32, patience: Duration) -> Result<()> {
 
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let mut conditions = conditions.into_iter().flatten();
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    let held = taints
-        .into_iter()
-        .flatten()
-        .any(|taint| taint.key == "node.kubernetes.io/not-ready");
-    ready && !held
+    let mut taints = taints.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        && !taints.any(|taint| taint.key == "node.kubernetes.io/not-ready")
 }
 
 /// What is read at both ends of a window.

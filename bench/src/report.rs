@@ -1,6 +1,6 @@
 //! Figures as Markdown. Pure, so that the table is tested without a cluster.
 
-use crate::machine::Machine;
+use crate::fleet::table::Head;
 use std::fmt::Write as _;
 
 /// One start of `russet up`.
@@ -25,10 +25,7 @@ pub(crate) struct Idle {
 /// Everything that was measured.
 #[derive(Debug)]
 pub(crate) struct Report {
-    pub(crate) date: String,
-    pub(crate) command: String,
-    pub(crate) machine: Machine,
-    pub(crate) versions: Vec<(String, String)>,
+    pub(crate) head: Head,
     pub(crate) fresh: Vec<Start>,
     pub(crate) resumed: Vec<Start>,
     pub(crate) window_seconds: u64,
@@ -38,26 +35,15 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
-        let versions: Vec<String> = self
-            .versions
-            .iter()
-            .map(|(name, version)| format!("{name} {version}"))
-            .collect();
-        let _ = writeln!(out, "### `russet up`\n");
-        let _ = writeln!(out, "{}, on {}.", self.date, self.machine.sentence());
-        let _ = writeln!(out, "Versions: {}.\n", versions.join(", "));
-        let _ = writeln!(out, "```sh\n{}\n```\n", self.command);
+        self.head.write(&mut out, "`russet up`");
         let _ = writeln!(out, "Seconds, median of {} (lowest to highest).\n", self.fresh.len());
         let _ = writeln!(out, "| Start | Fresh state | Resumed state |\n| --- | ---: | ---: |");
         self.row(&mut out, "command to prompt", |start| Some(start.wall_seconds));
         self.row(&mut out, "`up` to ready", |start| Some(start.ready_seconds));
         for name in self.names() {
             self.row(&mut out, &name, |start| {
-                start
-                    .pieces
-                    .iter()
-                    .find(|(piece, _)| *piece == name)
-                    .map(|(_, seconds)| *seconds)
+                let piece = start.pieces.iter().find(|(piece, _)| *piece == name);
+                piece.map(|(_, seconds)| *seconds)
             });
         }
         let _ = writeln!(out, "\nIdle, over {} s.\n", self.window_seconds);
@@ -66,13 +52,8 @@ impl Report {
             "| Process | Memory (RSS, MiB) | CPU (% of one core) |\n| --- | ---: | ---: |"
         );
         for idle in &self.idle {
-            let _ = writeln!(
-                out,
-                "| {} | {} | {:.1} |",
-                idle.name,
-                mib(idle.memory_bytes),
-                idle.cpu_percent
-            );
+            let (name, memory) = (&idle.name, mib(idle.memory_bytes));
+            let _ = writeln!(out, "| {name} | {memory} | {:.1} |", idle.cpu_percent);
         }
         let memory = self.idle.iter().map(|idle| idle.memory_bytes).sum();
         let cpu: f64 = self.idle.iter().map(|idle| idle.cpu_percent).sum();
@@ -114,6 +95,15 @@ fn mib(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::table::examples::head;
+
+    fn idle(name: &str, memory_bytes: u64, cpu_percent: f64) -> Idle {
+        Idle {
+            name: name.into(),
+            memory_bytes,
+            cpu_percent,
+        }
+    }
 
     fn start(wall: f64) -> Start {
         Start {
@@ -126,30 +116,14 @@ mod tests {
     #[test]
     fn the_table_names_machine_versions_and_command() {
         let report = Report {
-            date: "2026-03-01".into(),
-            command: "russet-bench up --runs 3".into(),
-            machine: Machine {
-                cores: 2,
-                processor: "Fast CPU".into(),
-                memory_mib: Some(24_000),
-                system: "Linux 6.1 x86_64".into(),
+            head: Head {
+                load: None,
+                ..head("russet-bench up --runs 3")
             },
-            versions: vec![("kubernetes".into(), "v1.35.4".into())],
             fresh: vec![start(12.0), start(11.0), start(15.0)],
             resumed: vec![start(6.0), start(5.0), start(7.0)],
             window_seconds: 30,
-            idle: vec![
-                Idle {
-                    name: "etcd".into(),
-                    memory_bytes: 45 << 20,
-                    cpu_percent: 1.25,
-                },
-                Idle {
-                    name: "kube-apiserver".into(),
-                    memory_bytes: 270 << 20,
-                    cpu_percent: 3.0,
-                },
-            ],
+            idle: vec![idle("etcd", 45 << 20, 1.25), idle("kube-apiserver", 270 << 20, 3.0)],
         };
         insta::assert_snapshot!(report.markdown());
     }

@@ -1,12 +1,12 @@
 //! Measures `russet up` as a user meets it: the real binary, a directory of its own, started, resumed, left alone.
 
-use crate::machine::Machine;
+use crate::fleet::table::Head;
+use crate::machine::{program, say};
 use crate::report::{Idle, Report, Start};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use russet::process::{self, Usage};
 use russet::state::{Layout, run};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,25 +31,20 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn measure(options: &Options) -> Result<String> {
-    let russet = Russet::find(options.russet.clone())?;
+    let hint = "build it with `cargo build --release -p russet`, or name one with --russet";
+    let russet = Russet {
+        program: program("russet", options.russet.as_deref(), hint)?,
+    };
     // Obtaining parts is no part of the figures.
-    russet.run(&[
-        "parts",
-        "fetch",
-        "etcd",
-        "kube-apiserver",
-        "kube-controller-manager",
-        "kube-scheduler",
-    ])?;
-    russet.run(&["parts", "fetch", "kubectl", "helm", "capi-core", "cluster-api-config"])?;
+    let parts = "etcd kube-apiserver kube-controller-manager kube-scheduler kubectl helm capi-core cluster-api-config";
+    let fetch: Vec<&str> = ["parts", "fetch"].into_iter().chain(parts.split(' ')).collect();
+    russet.run(&fetch)?;
     let mut fresh = Vec::new();
     let mut resumed = Vec::new();
     let mut idle = Vec::new();
     for number in 1..=options.runs {
-        let folder = tempfile::Builder::new()
-            .prefix("russet-bench-")
-            .tempdir()
-            .context("failed to make a folder")?;
+        let folder = tempfile::Builder::new().prefix("russet-bench-").tempdir();
+        let folder = folder.context("failed to make a folder")?;
         let layout = Layout::new(folder.path(), Path::new(".russet"));
         let cluster = Cluster {
             russet: &russet,
@@ -61,20 +56,20 @@ pub(crate) async fn measure(options: &Options) -> Result<String> {
         say(&format!("run {number} of {}: resumed state", options.runs));
         resumed.push(cluster.start()?);
         if number == options.runs {
-            say(&format!(
-                "idle: {} s to settle, {} s to measure",
-                options.settle, options.window
-            ));
+            let (settle, window) = (options.settle, options.window);
+            say(&format!("idle: {settle} s to settle, {window} s to measure"));
             tokio::time::sleep(Duration::from_secs(options.settle)).await;
             idle = cluster.idle(Duration::from_secs(options.window)).await?;
         }
         cluster.stop(&[])?;
     }
+    let command = command_line(options, profile().as_deref().unwrap_or("release"));
     let report = Report {
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-        command: command_line(options, profile().as_deref().unwrap_or("release")),
-        machine: Machine::this(),
-        versions: russet.versions()?,
+        head: Head {
+            load: None,
+            versions: russet.versions()?,
+            ..Head::new(command, 0.0, "russet", &[])
+        },
         fresh,
         resumed,
         window_seconds: options.window,
@@ -92,10 +87,8 @@ fn command_line(options: &Options, profile: &str) -> String {
         russet,
     } = options;
     let release = if profile == "release" { "--release " } else { "" };
-    let other = russet
-        .as_ref()
-        .map(|path| format!(" --russet {}", path.display()))
-        .unwrap_or_default();
+    let other = russet.as_ref().map(|path| format!(" --russet {}", path.display()));
+    let other = other.unwrap_or_default();
     format!(
         "cargo build {release}-p russet -p russet-bench\n\
          target/{profile}/russet-bench up --runs {runs} --settle {settle} --window {window}{other}"
@@ -114,52 +107,24 @@ struct Russet {
 }
 
 impl Russet {
-    fn find(given: Option<PathBuf>) -> Result<Self> {
-        let program = match given {
-            Some(program) => std::path::absolute(program)?,
-            None => std::env::current_exe()
-                .context("failed to find our own program")?
-                .with_file_name("russet"),
-        };
-        ensure!(
-            program.is_file(),
-            "{} is not there; build it with `cargo build --release -p russet`, or name one with --russet",
-            program.display()
-        );
-        Ok(Self { program })
-    }
-
     fn run(&self, args: &[&str]) -> Result<String> {
-        let output = Command::new(&self.program)
-            .args(args)
-            .output()
-            .with_context(|| format!("failed to run {}", self.program.display()))?;
-        if !output.status.success() {
-            bail!(
-                "`russet {}` failed: {}",
-                args.join(" "),
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
+        let output = Command::new(&self.program).args(args).output();
+        let output = output.with_context(|| format!("failed to run {}", self.program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`russet {}` failed: {said}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn versions(&self) -> Result<Vec<(String, String)>> {
         let json: serde_json::Value = serde_json::from_str(&self.run(&["version", "--json"])?)?;
         let text = |value: Option<&serde_json::Value>| value.and_then(|v| v.as_str()).unwrap_or("?").to_owned();
-        let parts = json
-            .get("parts")
-            .and_then(|parts| parts.as_array())
-            .into_iter()
-            .flatten();
+        let parts = json.get("parts").and_then(|parts| parts.as_array());
+        let parts = parts.into_iter().flatten();
         // Only what runs, or ran, during the measurement.
         let used = ["etcd", "kubernetes", "cluster-api", "helm"];
         let mut versions = vec![("russet".to_owned(), text(json.get("russet")))];
-        versions.extend(
-            parts
-                .map(|part| (text(part.get("name")), text(part.get("version"))))
-                .filter(|(name, _)| used.contains(&name.as_str())),
-        );
+        let parts = parts.map(|part| (text(part.get("name")), text(part.get("version"))));
+        versions.extend(parts.filter(|(name, _)| used.contains(&name.as_str())));
         Ok(versions)
     }
 }
@@ -172,10 +137,8 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     fn dir(&self) -> Result<&str> {
-        self.layout
-            .root()
-            .to_str()
-            .context("the temporary folder has a name that is not UTF-8")
+        let root = self.layout.root().to_str();
+        root.context("the temporary folder has a name that is not UTF-8")
     }
 
     fn start(&self) -> Result<Start> {
@@ -183,14 +146,9 @@ impl Cluster<'_> {
         self.russet.run(&["up", "--detach", "--dir", self.dir()?])?;
         let wall_seconds = began.elapsed().as_secs_f64();
         let run = self.read()?;
-        let parts = run
-            .parts
-            .iter()
-            .filter_map(|part| Some((part.name.clone(), part.ready_after_seconds?)));
-        let steps = run
-            .steps
-            .iter()
-            .filter_map(|step| Some((step.name.clone(), step.seconds?)));
+        let (parts, steps) = (run.parts.iter(), run.steps.iter());
+        let parts = parts.filter_map(|part| Some((part.name.clone(), part.ready_after_seconds?)));
+        let steps = steps.filter_map(|step| Some((step.name.clone(), step.seconds?)));
         Ok(Start {
             wall_seconds,
             ready_seconds: run.ready_after_seconds.context("`up` did not say when it was ready")?,
@@ -199,11 +157,9 @@ impl Cluster<'_> {
     }
 
     fn stop(&self, flags: &[&str]) -> Result<()> {
-        let args: Vec<&str> = ["down", "--dir", self.dir()?]
-            .into_iter()
-            .chain(flags.iter().copied())
-            .collect();
-        self.russet.run(&args).map(drop)
+        self.russet
+            .run(&[&["down", "--dir", self.dir()?], flags].concat())
+            .map(drop)
     }
 
     async fn idle(&self, window: Duration) -> Result<Vec<Idle>> {
@@ -245,10 +201,6 @@ impl Drop for Cluster<'_> {
     }
 }
 
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,10 +223,8 @@ mod tests {
             ..options
         };
         let line = command_line(&other, "debug");
-        assert!(
-            line.contains("cargo build -p russet") && line.contains("target/debug/russet-bench"),
-            "{line}"
-        );
+        let built = line.contains("cargo build -p russet") && line.contains("target/debug/russet-bench");
+        assert!(built, "{line}");
         assert!(line.ends_with("--russet old/russet"), "{line}");
     }
 }

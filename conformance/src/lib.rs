@@ -82,17 +82,21 @@ pub fn select<'a, T>(all: impl IntoIterator<Item = &'a Check<T>>, only: &[String
         .collect()
 }
 
-/// A table of [`Check`]s: an `async fn(&T) -> Result<()>`, the name, where it is written down, and what it proves.
+/// A table of [`Check`]s: an `async fn(&T) -> Result<()>`, the name, where it is written down, what the target must offer (methods of
+/// `T` that fail with [`NotApplicable`]), and what it proves.
 macro_rules! checks {
     (@naive) => { None };
     (@naive $naive:literal) => { Some($naive) };
-    ($($run:ident, $name:literal, $reference:literal: $proves:literal $(, naive: $naive:literal)?;)*) => {
+    ($($run:ident, $name:literal, $reference:literal $([$($need:ident),+])?: $proves:literal $(, naive: $naive:literal)?;)*) => {
         &[$($crate::Check {
             name: $name,
             proves: $proves,
             reference: $reference,
             naive: $crate::checks!(@naive $($naive)?),
-            run: |target| Box::pin($run(target)),
+            run: |target| Box::pin(async move {
+                $($(target.$need()?;)+)?
+                $run(target).await
+            }),
         }),*]
     };
 }

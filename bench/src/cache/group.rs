@@ -75,10 +75,8 @@ mod tests {
     #[test]
     fn kills_are_counted_in_both_versions() {
         assert_eq!(killed("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), Some(2));
-        assert_eq!(
-            killed("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n"),
-            Some(1)
-        );
+        let killed_one = killed("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n");
+        assert_eq!(killed_one, Some(1));
         assert_eq!(killed(""), None);
     }
 }

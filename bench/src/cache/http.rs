@@ -49,59 +49,39 @@ pub(crate) struct HttpRow {
 pub(crate) fn rows(quick: bool) -> Vec<HttpRow> {
     let time = Duration::from_secs(if quick { 1 } else { 3 });
     let share = if quick { 4 } else { 1 };
-    let ratio = |ratio| Target {
-        ratio: Some(ratio),
-        rate: None,
-    };
-    let get = |name, title, size, keys, most| HttpRow {
+    let get = |keys| Shape::Get { keys, time };
+    let put = |count: u64| Shape::Put { count: count / share };
+    let keys = if quick { 10_000 } else { 100_000 };
+    let (miss, mix) = (Shape::Miss { time }, Shape::Mix { keys, time });
+    let fast = Some(15_000.0);
+    let rows = [
+        ("get-4k", "GET 4 KiB", 4 * KIB, get(1000), 1.0, None),
+        ("get-64k", "GET 64 KiB", 64 * KIB, get(1000), 1.3, None),
+        ("get-1m", "GET 1 MiB", MIB, get(100), 0.9, None),
+        ("get-16m", "GET 16 MiB", 16 * MIB, get(16), 1.0, None),
+        ("miss", "GET, not there", 0, miss, 1.0, None),
+        ("put-4k", "PUT 4 KiB", 4 * KIB, put(20_000), 0.8, fast),
+        ("put-64k", "PUT 64 KiB", 64 * KIB, put(8000), 1.5, None),
+        ("put-1m", "PUT 1 MiB", MIB, put(512), 2.2, None),
+        ("put-16m", "PUT 16 MiB", 16 * MIB, put(64), 2.4, None),
+        ("mix", "9 GET : 1 PUT, 16 KiB, Zipf 0.99", 16 * KIB, mix, 0.9, None),
+    ];
+    let row = |(name, title, size, shape, ratio, rate)| HttpRow {
         name,
         title,
         size,
-        connections: 32,
-        shape: Shape::Get { keys, time },
-        target: ratio(most),
-    };
-    let put = |name, title, size, count: u64, target| HttpRow {
-        name,
-        title,
-        size,
-        connections: if size > MIB { 8 } else { 32 },
-        shape: Shape::Put { count: count / share },
-        target,
-    };
-    let fast = Target {
-        ratio: Some(0.8),
-        rate: Some(15_000.0),
-    };
-    vec![
-        get("get-4k", "GET 4 KiB", 4 * KIB, 1000, 1.0),
-        get("get-64k", "GET 64 KiB", 64 * KIB, 1000, 1.3),
-        get("get-1m", "GET 1 MiB", MIB, 100, 0.9),
-        get("get-16m", "GET 16 MiB", 16 * MIB, 16, 1.0),
-        HttpRow {
-            name: "miss",
-            title: "GET, not there",
-            size: 0,
-            connections: 32,
-            shape: Shape::Miss { time },
-            target: ratio(1.0),
+        connections: if size > MIB && matches!(shape, Shape::Put { .. }) {
+            8
+        } else {
+            32
         },
-        put("put-4k", "PUT 4 KiB", 4 * KIB, 20_000, fast),
-        put("put-64k", "PUT 64 KiB", 64 * KIB, 8000, ratio(1.5)),
-        put("put-1m", "PUT 1 MiB", MIB, 512, ratio(2.2)),
-        put("put-16m", "PUT 16 MiB", 16 * MIB, 64, ratio(2.4)),
-        HttpRow {
-            name: "mix",
-            title: "9 GET : 1 PUT, 16 KiB, Zipf 0.99",
-            size: 16 * KIB,
-            connections: 32,
-            shape: Shape::Mix {
-                keys: if quick { 10_000 } else { 100_000 },
-                time,
-            },
-            target: ratio(0.9),
+        shape,
+        target: Target {
+            ratio: Some(ratio),
+            rate,
         },
-    ]
+    };
+    rows.map(row).into()
 }
 
 /// What other rows are counted in: hits of 4 KiB, by whichever name those rows have.
@@ -158,19 +138,10 @@ impl Row for HttpRow {
         let (Shape::Get { keys, .. } | Shape::Mix { keys, .. }) = self.shape else {
             return Ok(());
         };
-        self.run(
-            system,
-            None,
-            bodies,
-            &mut Uploads::new(system, self.name, self.size, u64::from(keys)),
-        )?;
-        self.run(
-            system,
-            None,
-            bodies,
-            &mut Known::new(system, self.name, self.size, keys, Order::Once),
-        )?;
-        Ok(())
+        let mut stored = Uploads::new(system, self.name, self.size, u64::from(keys));
+        self.run(system, None, bodies, &mut stored)?;
+        let mut read = Known::new(system, self.name, self.size, keys, Order::Once);
+        self.run(system, None, bodies, &mut read).map(drop)
     }
 
     fn drive(&self, system: &System, round: u32, bodies: &Bodies) -> Result<Load> {

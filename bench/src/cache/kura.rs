@@ -45,21 +45,10 @@ pub(crate) struct Kura {
 
 impl Launch {
     pub(crate) fn new(program: Option<&Path>, cores: Cores) -> Result<Self> {
-        let program = match program {
-            Some(program) => std::path::absolute(program)?,
-            None => std::env::current_exe()
-                .context("failed to find our own program")?
-                .with_file_name("kura"),
-        };
-        ensure!(
-            program.is_file(),
-            "{} is not there; build it with `cargo build --release -p kura`, or name one with --kura",
-            program.display()
-        );
-        let output = Command::new(&program)
-            .arg("--version")
-            .output()
-            .with_context(|| format!("failed to run {}", program.display()))?;
+        let hint = "build it with `cargo build --release -p kura`, or name one with --kura";
+        let program = crate::machine::program("kura", program, hint)?;
+        let output = Command::new(&program).arg("--version").output();
+        let output = output.with_context(|| format!("failed to run {}", program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(Self {
             program,
@@ -105,11 +94,8 @@ impl Launch {
             command.args(["--memory-hard-limit-bytes", &bytes.to_string()]);
         }
         let spawned = Instant::now();
-        let child = self.cores.on_server(|| {
-            command
-                .spawn()
-                .with_context(|| format!("failed to start {}", self.program.display()))
-        })?;
+        let failed = || format!("failed to start {}", self.program.display());
+        let child = self.cores.on_server(|| command.spawn().with_context(failed))?;
         let process = Process::new(child, "kura");
         Ok(Kura {
             system: System {

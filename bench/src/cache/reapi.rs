@@ -30,6 +30,8 @@ const LARGE: usize = 16 * MIB;
 /// As many as a build has at once; the connections are those of one client with a small pool.
 const WORKERS: usize = 16;
 const CONNECTIONS: usize = 4;
+/// No goal.
+const ANY: f64 = 0.0;
 
 /// What is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,88 +65,39 @@ pub(crate) struct ReapiRow {
 pub(crate) fn rows(quick: bool) -> Vec<ReapiRow> {
     let time = Amount::Time(Duration::from_secs(if quick { 1 } else { 3 }));
     let count = |count: u64| Amount::Count(if quick { count / 4 } else { count });
-    let row = |name, title, call, amount, ratio| ReapiRow {
+    let read = |stored, asked| Call::Read { stored, asked };
+    let (as_is, as_zstd) = (Encoding::Identity, Encoding::Zstd);
+    let (plain, zstd) = (read(as_is, as_is), read(as_zstd, as_zstd));
+    let (pack, unpack) = (read(as_is, as_zstd), read(as_zstd, as_is));
+    let (present, absent) = (Call::Find { there: true }, Call::Find { there: false });
+    let rows = [
+        ("find-present", "FindMissing of 1,000, all there", present, 25.0),
+        ("find-absent", "FindMissing of 1,000, none there", absent, 25.0),
+        ("batch-read", "BatchRead of 100 × 4 KiB", Call::BatchRead, 50.0),
+        ("batch-update", "BatchUpdate of 100 × 4 KiB", Call::BatchUpdate, 200.0),
+        ("read-16m", "ByteStream read of 16 MiB", plain, 800.0),
+        ("read-16m-zstd", "the same, stored and asked for as zstd", zstd, 800.0),
+        ("read-16m-deflate", "the same, compressed on its way out", pack, ANY),
+        ("read-16m-inflate", "the same, decompressed on its way out", unpack, ANY),
+        ("write-16m", "ByteStream write of 16 MiB", Call::Write, 2500.0),
+        ("action", "GetActionResult, 4 blobs looked for", Call::Action, 2.2),
+    ];
+    let row = |(name, title, call, ratio)| ReapiRow {
         name,
         title,
         call,
-        amount,
-        target: Target { ratio, rate: None },
+        amount: match call {
+            Call::BatchUpdate => count(400),
+            Call::Write => count(60),
+            _ => time,
+        },
+        target: Target {
+            ratio: (ratio > ANY).then_some(ratio),
+            rate: None,
+        },
         unit: http::unit(name, quick),
     };
-    let read = |stored, asked| Call::Read { stored, asked };
-    let (plain, zstd) = (Encoding::Identity, Encoding::Zstd);
-    vec![
-        row(
-            "find-present",
-            "FindMissing of 1,000, all there",
-            Call::Find { there: true },
-            time,
-            Some(25.0),
-        ),
-        row(
-            "find-absent",
-            "FindMissing of 1,000, none there",
-            Call::Find { there: false },
-            time,
-            Some(25.0),
-        ),
-        row(
-            "batch-read",
-            "BatchRead of 100 × 4 KiB",
-            Call::BatchRead,
-            time,
-            Some(50.0),
-        ),
-        row(
-            "batch-update",
-            "BatchUpdate of 100 × 4 KiB",
-            Call::BatchUpdate,
-            count(400),
-            Some(200.0),
-        ),
-        row(
-            "read-16m",
-            "ByteStream read of 16 MiB",
-            read(plain, plain),
-            time,
-            Some(800.0),
-        ),
-        row(
-            "read-16m-zstd",
-            "the same, stored and asked for as zstd",
-            read(zstd, zstd),
-            time,
-            Some(800.0),
-        ),
-        row(
-            "read-16m-deflate",
-            "the same, compressed on its way out",
-            read(plain, zstd),
-            time,
-            None,
-        ),
-        row(
-            "read-16m-inflate",
-            "the same, decompressed on its way out",
-            read(zstd, plain),
-            time,
-            None,
-        ),
-        row(
-            "write-16m",
-            "ByteStream write of 16 MiB",
-            Call::Write,
-            count(60),
-            Some(2500.0),
-        ),
-        row(
-            "action",
-            "GetActionResult, 4 blobs looked for",
-            Call::Action,
-            time,
-            Some(2.2),
-        ),
-    ]
+    rows.map(row).into()
 }
 
 /// One upload of that many bytes in one stream on a connection of its own; how long it took from the first byte to the answer.
@@ -202,10 +155,8 @@ impl ReapiRow {
                 let digests: Vec<_> = digests.iter().map(client::wire).collect();
                 let ask = async |worker, _| {
                     let found = client.find_missing(worker, &digests).await?;
-                    ensure!(
-                        found == missing,
-                        "{found} of 1,000 were said to be missing, not {missing}"
-                    );
+                    let right = found == missing;
+                    ensure!(right, "{found} of 1,000 were said to be missing, not {missing}");
                     Ok(Moved::Read(0))
                 };
                 repeat(WORKERS, amount, ask).await

@@ -3,7 +3,7 @@
 use super::meter::Cpu;
 use super::row::Target;
 use super::stats::median;
-use crate::machine::Machine;
+use crate::fleet::table::Head;
 use std::fmt::Write as _;
 
 /// One measured slot: one row, one system, one round.
@@ -91,13 +91,7 @@ impl Limit {
 
 #[derive(Debug)]
 pub(crate) struct Report {
-    pub(crate) date: String,
-    pub(crate) command: String,
-    pub(crate) machine: Machine,
-    pub(crate) disk: String,
-    /// Load average of the machine before and after.
-    pub(crate) load: (f64, f64),
-    pub(crate) versions: Vec<(String, String)>,
+    pub(crate) head: Head,
     pub(crate) rounds: u32,
     pub(crate) rows: Vec<RowResult>,
     pub(crate) facts: Vec<Fact>,
@@ -110,20 +104,9 @@ const NOISY_PERCENT: f64 = 15.0;
 impl Report {
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
-        let versions: Vec<String> = self.versions.iter().map(|(name, v)| format!("{name} {v}")).collect();
-        // Writing into a string cannot fail; the same holds for every `writeln!` below.
-        let _ = writeln!(out, "### Build cache\n");
-        let _ = writeln!(
-            out,
-            "{}, on {}, {}. Load average {:.1} before and {:.1} after.",
-            self.date,
-            self.machine.sentence(),
-            self.disk,
-            self.load.0,
-            self.load.1
-        );
-        let _ = writeln!(out, "Versions: {}.\n", versions.join(", "));
-        let _ = writeln!(out, "```sh\n{}\n```", self.command);
+        self.head.write(&mut out, "Build cache");
+        // Each table brings its own empty line.
+        out.pop();
         if !self.rows.is_empty() {
             self.table(&mut out);
         }
@@ -162,12 +145,8 @@ impl Report {
                 let title = if position == 0 { row.title.as_str() } else { "" };
                 let unit = row.unit.filter(|_| series.system == "nginx");
                 let unit = unit.map(|unit| format!(", {unit}")).unwrap_or_default();
-                let _ = writeln!(
-                    out,
-                    "| {title} | {}{unit} |{} |",
-                    series.system,
-                    cells(row, series, yardstick)
-                );
+                let (system, cells) = (&series.system, cells(row, series, yardstick));
+                let _ = writeln!(out, "| {title} | {system}{unit} |{cells} |");
             }
         }
     }
@@ -180,13 +159,8 @@ impl Report {
         for fact in &self.facts {
             let values: Vec<String> = fact.values.iter().map(|value| figure(*value)).collect();
             let (target, met) = fact.limit.verdict(&fact.values, fact.unit);
-            let _ = writeln!(
-                out,
-                "| {} | {} {} | {target} | {met} |",
-                fact.what,
-                values.join(", "),
-                fact.unit
-            );
+            let (what, values, unit) = (&fact.what, values.join(", "), fact.unit);
+            let _ = writeln!(out, "| {what} | {values} {unit} | {target} | {met} |");
         }
     }
 }
@@ -265,6 +239,7 @@ fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::table::examples::head;
     use std::time::Duration;
 
     fn slot(micros: u64, others: f64) -> Slot {
@@ -290,90 +265,54 @@ mod tests {
         }
     }
 
+    fn row(title: &str, ratio: Option<f64>, rate: Option<f64>, series: Vec<Series>) -> RowResult {
+        RowResult {
+            title: title.into(),
+            target: Target { ratio, rate },
+            unit: None,
+            series,
+        }
+    }
+
+    fn fact(what: &str, unit: &'static str, values: &[f64], limit: Limit) -> Fact {
+        Fact {
+            what: what.into(),
+            unit,
+            values: values.to_vec(),
+            limit,
+        }
+    }
+
     #[test]
     fn the_tables_compare_with_nginx_and_say_what_is_met() {
+        let (kura, nginx) = (series("kura", [10, 12, 11], 2.0), series("nginx", [13, 14, 12], 22.0));
+        let other = series("other", [130, 140, 120], 2.0);
+        let steady = |ours, theirs| vec![series("kura", [ours; 3], 2.0), series("nginx", [theirs; 3], 2.0)];
+        let asked = vec![series("kura", [240, 250, 245], 1.0), series("nginx", [12, 13, 12], 1.0)];
         let mut mixed = series("kura", [40, 40, 40], 1.0);
         mixed.slots.iter_mut().for_each(|slot| slot.write_p99 = Some(2.25));
         let report = Report {
-            date: "2026-03-01".into(),
-            command: "russet-bench cache".into(),
-            machine: Machine {
-                cores: 2,
-                processor: "Fast CPU".into(),
-                memory_mib: Some(24_000),
-                system: "Linux 6.1 x86_64".into(),
+            head: Head {
+                disk: Some("data on ext4".into()),
+                load: Some((0.1, 2.0)),
+                versions: vec![("kura".into(), "0.1.0".into()), ("nginx".into(), "1.22.1".into())],
+                ..head("russet-bench cache")
             },
-            disk: "data on ext4".into(),
-            load: (0.1, 2.0),
-            versions: vec![("kura".into(), "0.1.0".into()), ("nginx".into(), "1.22.1".into())],
             rounds: 3,
             rows: vec![
+                row("GET 4 KiB", Some(1.0), None, vec![kura, nginx, other]),
+                row("PUT 4 KiB", Some(0.8), Some(25_000.0), steady(30, 60)),
+                row("mix", Some(0.9), None, vec![mixed, series("nginx", [30, 30, 30], 1.0)]),
                 RowResult {
-                    title: "GET 4 KiB".into(),
-                    target: Target {
-                        ratio: Some(1.0),
-                        rate: None,
-                    },
-                    unit: None,
-                    series: vec![
-                        series("kura", [10, 12, 11], 2.0),
-                        series("nginx", [13, 14, 12], 22.0),
-                        series("other", [130, 140, 120], 2.0),
-                    ],
-                },
-                RowResult {
-                    title: "PUT 4 KiB".into(),
-                    target: Target {
-                        ratio: Some(0.8),
-                        rate: Some(25_000.0),
-                    },
-                    unit: None,
-                    series: vec![series("kura", [30, 30, 30], 2.0), series("nginx", [60, 60, 60], 2.0)],
-                },
-                RowResult {
-                    title: "mix".into(),
-                    target: Target {
-                        ratio: Some(0.9),
-                        rate: None,
-                    },
-                    unit: None,
-                    series: vec![mixed, series("nginx", [30, 30, 30], 1.0)],
-                },
-                RowResult {
-                    title: "FindMissing".into(),
-                    target: Target {
-                        ratio: Some(25.0),
-                        rate: None,
-                    },
                     unit: Some("GET 4 KiB"),
-                    series: vec![series("kura", [240, 250, 245], 1.0), series("nginx", [12, 13, 12], 1.0)],
+                    ..row("FindMissing", Some(25.0), None, asked)
                 },
             ],
             facts: vec![
-                Fact {
-                    what: "serving after a clean stop".into(),
-                    unit: "s",
-                    values: vec![0.41, 0.5, 1.25],
-                    limit: Limit::Most(1.0),
-                },
-                Fact {
-                    what: "idle memory".into(),
-                    unit: "MiB",
-                    values: vec![12.0],
-                    limit: Limit::Most(20.0),
-                },
-                Fact {
-                    what: "peak".into(),
-                    unit: "MiB",
-                    values: vec![300.0],
-                    limit: Limit::None,
-                },
-                Fact {
-                    what: "upload".into(),
-                    unit: "MB/s",
-                    values: vec![20.5, 11.9],
-                    limit: Limit::Least(12.0),
-                },
+                fact("serving after a clean stop", "s", &[0.41, 0.5, 1.25], Limit::Most(1.0)),
+                fact("idle memory", "MiB", &[12.0], Limit::Most(20.0)),
+                fact("peak", "MiB", &[300.0], Limit::None),
+                fact("upload", "MB/s", &[20.5, 11.9], Limit::Least(12.0)),
             ],
             notes: vec!["A note.".into()],
         };
@@ -387,10 +326,8 @@ mod tests {
             rate: Some(100.0),
         };
         assert_eq!(verdict(target, None, 100.0), ("≥ 100/s".to_owned(), "yes"));
-        assert_eq!(
-            verdict(target, Some(0.804), 99.0),
-            ("≤ 0.8, ≥ 100/s".to_owned(), "**no**")
-        );
+        let missed = ("≤ 0.8, ≥ 100/s".to_owned(), "**no**");
+        assert_eq!(verdict(target, Some(0.804), 99.0), missed);
         assert_eq!(verdict(target, Some(0.804), 100.0).1, "yes");
         assert_eq!(verdict(Target::default(), Some(1.0), 1.0), (String::new(), ""));
     }

@@ -4,8 +4,8 @@
 use super::group::Group;
 use super::http::{Known, Order, Uploads};
 use super::key::Bodies;
-use super::kura::{Kura, Launch, Limits};
-use super::loader::{self, Ask, Drive, Source};
+use super::kura::{Launch, Limits};
+use super::loader::{self, Ask, Drive, Load, Source};
 use super::meter::{cpu, memory};
 use super::pages::{Dropped, drop_cached};
 use super::report::{Fact, Limit};
@@ -70,6 +70,16 @@ impl Stand<'_> {
         });
     }
 
+    /// Asks until the source has no more.
+    fn drive(&self, system: &System, connections: usize, source: &mut dyn Source) -> Result<Load> {
+        let drive = Drive {
+            address: system.address,
+            connections,
+            time: None,
+        };
+        loader::run(drive, self.bodies, source)
+    }
+
     /// Memory of a node that has nothing and does nothing.
     fn idle(&mut self) -> Result<()> {
         let mut values = Vec::new();
@@ -93,26 +103,19 @@ impl Stand<'_> {
         let mut kura = self.launch.start(&data, &Limits::default())?;
         kura.up(PATIENCE)?;
         let mut source = Uploads::new(&kura.system, "million", 1024, u64::from(count));
-        let drive = Drive {
-            address: kura.system.address,
-            connections: 256,
-            time: None,
-        };
-        let load = loader::run(drive, self.bodies, &mut source)?.clean("filling the store")?;
-        ensure!(
-            load.requests == u64::from(count),
-            "only {} entries were stored",
-            load.requests
-        );
+        let load = self.drive(&kura.system, 256, &mut source)?.clean("filling the store")?;
+        let stored = load.requests;
+        ensure!(stored == u64::from(count), "only {stored} entries were stored");
         kura.process.stop(STOP)?;
         let mut resident = Vec::new();
         let mut round = 0;
-        for (end, cold) in [
+        let ends = [
             (End::Clean, false),
             (End::Clean, true),
             (End::Killed, false),
             (End::Killed, true),
-        ] {
+        ];
+        for (end, cold) in ends {
             let (mut times, mut work) = (Vec::new(), Vec::new());
             for _ in 0..self.runs {
                 round += 1;
@@ -144,18 +147,11 @@ impl Stand<'_> {
         let most = if self.quick { Limit::None } else { Limit::Most(120.0) };
         let now = resident.iter().map(|memory| memory.now).max().map(mib);
         let peak = resident.iter().map(|memory| memory.peak).max().map(mib);
-        self.fact(
-            format!("{count} × 1 KiB: memory (RSS), highest"),
-            "MiB",
-            now.into_iter().collect(),
-            most,
-        );
-        self.fact(
-            format!("{count} × 1 KiB: peak memory while starting"),
-            "MiB",
-            peak.into_iter().collect(),
-            Limit::None,
-        );
+        let (highest, starting) = ("memory (RSS), highest", "peak memory while starting");
+        for (what, value, limit) in [(highest, now, most), (starting, peak, Limit::None)] {
+            let what = format!("{count} × 1 KiB: {what}");
+            self.fact(what, "MiB", value.into_iter().collect(), limit);
+        }
         std::fs::remove_dir_all(&data)?;
         Ok(())
     }
@@ -168,16 +164,9 @@ impl Stand<'_> {
 
     /// The index must really hold what was stored, not only answer.
     fn read_some(&self, system: &System, count: u32) -> Result<()> {
-        let all = Known::new(system, "million", 1024, count.min(10_000), Order::Once);
-        let drive = Drive {
-            address: system.address,
-            connections: 32,
-            time: None,
-        };
-        let mut source = all;
-        loader::run(drive, self.bodies, &mut source)?
-            .clean("reading after a restart")
-            .map(drop)
+        let mut source = Known::new(system, "million", 1024, count.min(10_000), Order::Once);
+        let load = self.drive(system, 32, &mut source)?;
+        load.clean("reading after a restart").map(drop)
     }
 
     /// Starts, writes, and kills in the middle of it.
@@ -189,13 +178,8 @@ impl Stand<'_> {
             left: 20_000,
             pid: rustix::process::Pid::from_child(&kura.process.child),
         };
-        let drive = Drive {
-            address: kura.system.address,
-            connections: 32,
-            time: None,
-        };
         // The answers that the kill cut off are no surprise.
-        loader::run(drive, self.bodies, &mut source)?;
+        self.drive(&kura.system, 32, &mut source)?;
         kura.process.kill()
     }
 
@@ -208,13 +192,9 @@ impl Stand<'_> {
         let data = self.dir.join("pressure");
         let mut kura = self.launch.start(&data, &Limits::default())?;
         kura.up(PATIENCE)?;
-        let drive = |kura: &Kura, connections| Drive {
-            address: kura.system.address,
-            connections,
-            time: None,
-        };
         let mut source = Uploads::new(&kura.system, "pressure", SIZE, u64::from(BLOBS));
-        loader::run(drive(&kura, 4), self.bodies, &mut source)?.clean("storing 48 MiB blobs")?;
+        self.drive(&kura.system, 4, &mut source)?
+            .clean("storing 48 MiB blobs")?;
         kura.process.stop(STOP)?;
         let group = match Group::new(LIMIT) {
             Ok(group) => Some(group),
@@ -236,8 +216,8 @@ impl Stand<'_> {
             known: Known::new(&kura.system, "pressure", SIZE, BLOBS, Order::Random(Random::new(5))),
             left: readers,
         };
-        let load =
-            loader::run(drive(&kura, readers as usize), self.bodies, &mut source).with_context(|| kura.last_words())?;
+        let load = self.drive(&kura.system, readers as usize, &mut source);
+        let load = load.with_context(|| kura.last_words())?;
         let alive = kura.process.check();
         let killed = match (&alive, group.as_ref().and_then(Group::killed)) {
             (Ok(()), count) => count.unwrap_or(0),
@@ -249,40 +229,30 @@ impl Stand<'_> {
                 "Of {readers} reads in 512 MiB, {count} ended with {surprise}."
             ));
         }
-        let what = format!("{readers} readers of 48 MiB at once in 512 MiB");
         #[expect(clippy::cast_precision_loss, reason = "counts are small")]
         let counts = (refused as f64, killed as f64, load.bytes as f64 / 1e9);
-        self.fact(
-            format!("{what}: refused or cut off"),
-            "",
-            vec![counts.0],
-            Limit::Most(0.0),
-        );
-        self.fact(format!("{what}: killed"), "", vec![counts.1], Limit::Most(0.0));
+        let mut facts = vec![
+            ("refused or cut off", "", counts.0, Limit::Most(0.0)),
+            ("killed", "", counts.1, Limit::Most(0.0)),
+        ];
         if alive.is_ok() {
             let used = memory(kura.process.child.id())?;
-            self.fact(
-                format!("{what}: peak memory (RSS)"),
-                "MiB",
-                vec![mib(used.peak)],
-                Limit::None,
-            );
+            facts.push(("peak memory (RSS)", "MiB", mib(used.peak), Limit::None));
         }
         if let Some(peak) = group.as_ref().and_then(Group::peak) {
-            self.fact(
-                format!("{what}: peak of the control group, page cache included"),
+            facts.push((
+                "peak of the control group, page cache included",
                 "MiB",
-                vec![mib(peak)],
+                mib(peak),
                 Limit::None,
-            );
+            ));
         }
-        let took = load.wall.as_secs_f64();
-        self.fact(
-            format!("{what}: all of it"),
-            "GB/s",
-            vec![(counts.2 / took * 100.0).round() / 100.0],
-            Limit::None,
-        );
+        let rate = (counts.2 / load.wall.as_secs_f64() * 100.0).round() / 100.0;
+        facts.push(("all of it", "GB/s", rate, Limit::None));
+        for (what, unit, value, limit) in facts {
+            let what = format!("{readers} readers of 48 MiB at once in 512 MiB: {what}");
+            self.fact(what, unit, vec![value], limit);
+        }
         let _ = kura.process.stop(STOP);
         std::fs::remove_dir_all(&data)?;
         Ok(())
@@ -302,12 +272,7 @@ impl Stand<'_> {
         let (mut puts, mut writes) = (Vec::new(), Vec::new());
         for run in 0..self.runs {
             let mut source = Uploads::new(&far, &format!("link-{run}"), SIZE, 1);
-            let drive = Drive {
-                address: far.address,
-                connections: 1,
-                time: None,
-            };
-            let load = loader::run(drive, self.bodies, &mut source)?.clean("one PUT over the link")?;
+            let load = self.drive(&far, 1, &mut source)?.clean("one PUT over the link")?;
             puts.push(megabytes_per_second(SIZE, load.wall));
             let wall = super::reapi::upload_once(&far, &format!("link-write-{run}"), self.bodies, SIZE)?;
             writes.push(megabytes_per_second(SIZE, wall));

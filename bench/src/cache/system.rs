@@ -273,10 +273,8 @@ mod tests {
     #[test]
     fn peers_are_read_and_mistakes_are_named() {
         let peer: Peer = "br=http://127.0.0.1:8080/cas".parse().unwrap();
-        assert_eq!(
-            (peer.authority.as_str(), peer.path.as_str()),
-            ("127.0.0.1:8080", "/cas")
-        );
+        let seen = (peer.authority.as_str(), peer.path.as_str());
+        assert_eq!(seen, ("127.0.0.1:8080", "/cas"));
         let short: Peer = "br=http://localhost".parse().unwrap();
         assert_eq!((short.authority.as_str(), short.path.as_str()), ("localhost:80", "/"));
         for wrong in ["br", "br=https://x", "=http://x", "br=http:///x"] {

@@ -2,7 +2,8 @@
 
 use super::count::Stage;
 use super::writes::{Counts, Writer};
-use crate::machine::Machine;
+use crate::machine::{Machine, load};
+use russet_parts::Manifest;
 use std::fmt::Write as _;
 
 /// What issues and pages promise.
@@ -16,56 +17,62 @@ pub(crate) struct Head {
     pub(crate) date: String,
     pub(crate) command: String,
     pub(crate) machine: Machine,
+    /// Where the data was, if that matters.
+    pub(crate) disk: Option<String>,
     /// Load average of the machine before and after.
-    pub(crate) load: (f64, f64),
+    pub(crate) load: Option<(f64, f64)>,
     pub(crate) versions: Vec<(String, String)>,
 }
 
 impl Head {
+    /// Of figures that were made until now, with our program and these tools.
+    pub(crate) fn new(command: String, load_before: f64, ours: &str, tools: &[&str]) -> Self {
+        let mut versions = vec![(ours.to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+        let manifest = Manifest::embedded();
+        for (part, _) in tools.iter().filter_map(|tool| manifest.tool(tool).ok()) {
+            versions.push((part.name.clone(), part.version.clone()));
+        }
+        versions.dedup();
+        Self {
+            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            command,
+            machine: Machine::this(),
+            disk: None,
+            load: Some((load_before, load())),
+            versions,
+        }
+    }
+
     // Writing into a string cannot fail; the same holds for every `writeln!` below.
     pub(crate) fn write(&self, out: &mut String, title: &str) {
         let versions: Vec<String> = self.versions.iter().map(|(name, v)| format!("{name} {v}")).collect();
         let _ = writeln!(out, "### {title}\n");
-        let _ = writeln!(
-            out,
-            "{}, on {}. Load average {:.1} before and {:.1} after.",
-            self.date,
-            self.machine.sentence(),
-            self.load.0,
-            self.load.1
-        );
+        let disk = self.disk.iter().map(|disk| format!(", {disk}"));
+        let load = self.load.iter();
+        let load = load.map(|(before, after)| format!(" Load average {before:.1} before and {after:.1} after."));
+        let (disk, load) = (disk.collect::<String>(), load.collect::<String>());
+        let _ = writeln!(out, "{}, on {}{disk}.{load}", self.date, self.machine.sentence());
         let _ = writeln!(out, "Versions: {}.\n", versions.join(", "));
         let _ = writeln!(out, "```sh\n{}\n```\n", self.command);
     }
 }
 
-/// One line of the table.
-pub(crate) struct Row {
-    what: String,
-    measured: String,
-    target: Option<(String, bool)>,
-}
+/// One line of the table: what, how much, and the target with whether it is met.
+pub(crate) type Row = (String, String, Goal);
 
-pub(crate) fn row(what: impl Into<String>, measured: impl Into<String>) -> Row {
-    Row {
-        what: what.into(),
-        measured: measured.into(),
-        target: None,
-    }
-}
+#[derive(Default)]
+pub(crate) struct Goal(Option<(String, bool)>);
 
-impl Row {
-    pub(crate) fn at_most(self, value: f64, most: f64, words: &str) -> Self {
-        Self {
-            target: Some((format!("≤ {words}"), value <= most)),
-            ..self
-        }
-    }
+/// A figure without a target.
+pub(crate) const FREE: Goal = Goal(None);
+
+pub(crate) fn at_most(value: f64, most: f64, words: &str) -> Goal {
+    Goal(Some((format!("≤ {words}"), value <= most)))
 }
 
 pub(crate) fn write(out: &mut String, rows: Vec<Row>) {
     let _ = writeln!(out, "| What | Measured | Target | Met |\n| --- | ---: | ---: | --- |");
-    for Row { what, measured, target } in rows {
+    for (what, measured, Goal(target)) in rows {
         let (target, met) = match target {
             Some((target, true)) => (target, "yes"),
             Some((target, false)) => (target, "**no**"),
@@ -93,24 +100,22 @@ pub(crate) fn work(machines: u32, name: &str, end: &str, stage: &Stage) -> Vec<R
     let per = |count: usize| count as f64 / f64::from(machines.max(1));
     let (own, shared) = (sum(&stage.calls.own), sum(&stage.calls.shared));
     let seconds = stage.cpu.as_secs_f64();
-    let written = |writer| format!("{:.1}", per(stage.written_by(writer)));
-    let calls = |what: &str, count| row(what, format!("{:.2}", per(count))).at_most(per(count), CALLS, "12");
+    let written = |who, writer| {
+        let what = format!("— API writes of {who} per Machine");
+        (what, format!("{:.1}", per(stage.written_by(writer))), FREE)
+    };
+    let calls = |count| (format!("{:.2}", per(count)), at_most(per(count), CALLS, "12"));
+    let ((calls_own, own_goal), (calls_all, all_goal)) = (calls(own), calls(own + shared));
+    let per_machine = seconds * 1e3 / f64::from(machines.max(1));
+    let cpu = format!("{seconds:.1} s ({per_machine:.1} ms per Machine)");
+    let took = format!("{:.0} s", stage.wall.as_secs_f64());
     vec![
-        row(
-            format!("{name}: {machines} Machines, {end}"),
-            format!("{:.0} s", stage.wall.as_secs_f64()),
-        ),
-        calls("— Scaleway calls per Machine", own),
-        calls("— the same with the shared poll", own + shared),
-        row(
-            "— processor time of the provider",
-            format!(
-                "{seconds:.1} s ({:.1} ms per Machine)",
-                seconds * 1e3 / f64::from(machines.max(1))
-            ),
-        ),
-        row("— API writes of the provider per Machine", written(Writer::Provider)),
-        row("— API writes of Cluster API core per Machine", written(Writer::Core)),
+        (format!("{name}: {machines} Machines, {end}"), took, FREE),
+        ("— Scaleway calls per Machine".into(), calls_own, own_goal),
+        ("— the same with the shared poll".into(), calls_all, all_goal),
+        ("— processor time of the provider".into(), cpu, FREE),
+        written("the provider", Writer::Provider),
+        written("Cluster API core", Writer::Core),
     ]
 }
 
@@ -121,24 +126,19 @@ pub(crate) fn at_rest(machines: u32, name: &str, stage: &Stage) -> Vec<Row> {
     let written = stage.written_by(Writer::Provider);
     let thousands = f64::from(machines.max(1)) / 1e3;
     let cpu = stage.cpu.as_secs_f64() * 60.0 / wall / thousands;
+    let (a_minute, taken) = ("— processor time per minute and 1,000 Machines", format!("{cpu:.2} s"));
+    let writes = format!("{name} for {wall:.0} s: API writes of the provider");
+    let calls = match sum(&stage.calls.own) {
+        0 => sum(&stage.calls.shared).to_string(),
+        own => format!("{} and {own} others", sum(&stage.calls.shared)),
+    };
+    let idle = at_most(cpu, IDLE_CPU, "1 s");
+    let memory = format!("{:.0} MiB", stage.memory as f64 / f64::from(1 << 20));
     vec![
-        row(
-            format!("{name} for {wall:.0} s: API writes of the provider"),
-            written.to_string(),
-        )
-        .at_most(written as f64, 0.0, "0"),
-        row("— processor time per minute and 1,000 Machines", format!("{cpu:.2} s")).at_most(cpu, IDLE_CPU, "1 s"),
-        row(
-            "— Scaleway calls, all of them the shared poll's",
-            match sum(&stage.calls.own) {
-                0 => sum(&stage.calls.shared).to_string(),
-                own => format!("{} and {own} others", sum(&stage.calls.shared)),
-            },
-        ),
-        row(
-            "— memory of the provider (RSS)",
-            format!("{:.0} MiB", stage.memory as f64 / f64::from(1 << 20)),
-        ),
+        (writes, written.to_string(), at_most(written as f64, 0.0, "0")),
+        (a_minute.into(), taken, idle),
+        ("— Scaleway calls, all of them the shared poll's".into(), calls, FREE),
+        ("— memory of the provider (RSS)".into(), memory, FREE),
     ]
 }
 
@@ -147,8 +147,24 @@ pub(crate) fn at_rest(machines: u32, name: &str, stage: &Stage) -> Vec<Row> {
 pub(crate) fn peak(kib: Option<u64>) -> Row {
     let mib = kib.map(|kib| kib as f64 / 1024.0);
     let shown = mib.map_or_else(|| "?".to_owned(), |mib| format!("{mib:.0} MiB"));
-    let row = row("peak memory of the provider (RSS)", shown);
-    row.at_most(mib.unwrap_or(f64::INFINITY), MEMORY_MIB, "100 MiB")
+    let goal = at_most(mib.unwrap_or(f64::INFINITY), MEMORY_MIB, "100 MiB");
+    ("peak memory of the provider (RSS)".into(), shown, goal)
+}
+
+/// How many of each, the most first, per so many.
+#[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^52")]
+pub(crate) fn list_per(counts: &Counts, per: f64, digits: usize, none: &str) -> String {
+    let mut all: Vec<(&String, f64)> = counts.iter().map(|(what, count)| (what, *count as f64 / per)).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: Vec<String> = all
+        .iter()
+        .map(|(what, count)| format!("{count:.digits$} {what}"))
+        .collect();
+    if all.is_empty() {
+        none.to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 fn sum(counts: &Counts) -> usize {
@@ -181,7 +197,8 @@ pub(crate) mod examples {
                 memory_mib: Some(24_000),
                 system: "Linux 6.1 x86_64".into(),
             },
-            load: (0.5, 3.0),
+            disk: None,
+            load: Some((0.5, 3.0)),
             versions: vec![("kubernetes".into(), "v1.35.4".into())],
         }
     }

@@ -1,26 +1,41 @@
 //! Waiting for a fleet: as long as something moves, however long that takes.
 
-use super::count::Count;
+use super::count::{Count, Stage};
 use super::writes::Writes;
 use super::{LOOK_EVERY, say};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use russet_stages::macs::Fleet;
 use std::time::{Duration, Instant};
 
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Waits for a number to be reached, and goes on waiting as long as it moves.
-pub(crate) struct Wait<'a> {
-    pub(crate) fleet: &'a Fleet,
-    pub(crate) writes: &'a mut Writes,
-    pub(crate) patience: Duration,
+/// Watches a fleet and what its provider writes.
+pub(crate) struct Watch<'a> {
+    fleet: &'a Fleet,
+    writes: Writes,
+    /// How long nothing may move.
+    patience: Duration,
 }
 
-impl Wait<'_> {
-    /// Waits until `look` sees `wanted`. `besides` moves earlier: core counts what is available only when it has made all
-    /// Machines, which takes minutes.
+impl<'a> Watch<'a> {
+    pub(crate) fn begin(fleet: &'a Fleet, patience: Duration) -> Result<Self> {
+        let log = fleet.cluster.control_plane().audit_log();
+        let writes = Writes::follow(log.context("there is no audit log")?, &fleet.provider_user)?;
+        Ok(Self {
+            fleet,
+            writes,
+            patience,
+        })
+    }
+
+    pub(crate) fn count(&mut self) -> Result<Count> {
+        Count::take(self.fleet, &mut self.writes)
+    }
+
+    /// Waits until `look` sees `wanted`, and goes on waiting as long as it moves. `besides` moves earlier: core counts what is
+    /// available only when it has made all Machines, which takes minutes.
     pub(crate) async fn until(
-        self,
+        &mut self,
         (wanted, what): (u64, &str),
         look: impl AsyncFn() -> Result<u64>,
         (beside, besides): (&str, impl Fn() -> u64),
@@ -46,30 +61,38 @@ impl Wait<'_> {
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                let count = Count::take(self.fleet, self.writes)?;
+                let (seconds, provider) = (began.elapsed().as_secs_f64(), self.count()?.sentence());
                 say(&format!(
-                    "{:5.0} s: {shown} of {wanted} {what}, {others} {beside}; provider: {}",
-                    began.elapsed().as_secs_f64(),
-                    count.sentence()
+                    "{seconds:5.0} s: {shown} of {wanted} {what}, {others} {beside}; provider: {provider}"
                 ));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
-}
 
-/// Waits until the provider has written nothing for a while.
-pub(crate) async fn settle(fleet: &Fleet, writes: &mut Writes) -> Result<()> {
-    let mut last = Count::take(fleet, writes)?.provider_writes();
-    for _ in 0..30 {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        let now = Count::take(fleet, writes)?.provider_writes();
-        if now == last {
-            return Ok(());
+    /// Waits until the provider has written nothing for a while.
+    async fn settle(&mut self) -> Result<()> {
+        let mut last = self.count()?.provider_writes();
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let now = self.count()?.provider_writes();
+            if now == last {
+                return Ok(());
+            }
+            say(&format!("{} writes in 20 s", now - last));
+            last = now;
         }
-        say(&format!("{} writes in 20 s", now - last));
-        last = now;
+        say("the provider still writes after ten minutes; measuring all the same");
+        Ok(())
     }
-    say("the provider still writes after ten minutes; measuring all the same");
-    Ok(())
+
+    /// What so many seconds at rest take.
+    pub(crate) async fn rest(&mut self, window: u64) -> Result<Stage> {
+        say("waiting for the provider to come to rest");
+        self.settle().await?;
+        say(&format!("at rest for {window} s"));
+        let before = self.count()?;
+        tokio::time::sleep(Duration::from_secs(window)).await;
+        Ok(Stage::between(&before, &self.count()?))
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::turns::{Pair, Turns};
 use crate::fleet::audit::is_write;
-use crate::fleet::table::{self, Head, Row, row};
+use crate::fleet::table::{self, FREE, Head, Row, at_most};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -78,24 +78,17 @@ impl Report {
             rows.extend(at_rest(name, idle));
         }
         let count = f64::from(self.pods.max(1));
-        if let (Some((ours, ours_took)), Some((stock, stock_took))) =
-            (self.per_pod.get("ours"), self.per_pod.get("stock"))
-        {
-            let per = |requests: &BTreeMap<String, usize>| total(requests) / count;
-            rows.push(
-                row(
-                    "requests per short Pod, stock kubelet's in brackets",
-                    format!("{:.1} ({:.1})", per(ours), per(stock)),
-                )
-                .at_most(per(ours), per(stock), "the stock kubelet's"),
-            );
-            rows.push(row(
-                "— time from made to gone",
-                format!(
-                    "{:.1} s ({:.1} s)",
-                    ours_took.as_secs_f64() / count,
-                    stock_took.as_secs_f64() / count
-                ),
+        let sides = (self.per_pod.get("ours"), self.per_pod.get("stock"));
+        if let (Some((ours, ours_took)), Some((stock, stock_took))) = sides {
+            let (ours, stock) = (total(ours) / count, total(stock) / count);
+            let what = "requests per short Pod, stock kubelet's in brackets";
+            let goal = at_most(ours, stock, "the stock kubelet's");
+            rows.push((what.into(), format!("{ours:.1} ({stock:.1})"), goal));
+            let (ours, stock) = (ours_took.as_secs_f64() / count, stock_took.as_secs_f64() / count);
+            rows.push((
+                "— time from made to gone".into(),
+                format!("{ours:.1} s ({stock:.1} s)"),
+                FREE,
             ));
         }
         rows.push(compared("`kubectl exec`, round trip", &self.turns.exec, milliseconds));
@@ -110,7 +103,8 @@ impl Report {
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn size(bytes: u64) -> Row {
     let mib = bytes as f64 / MIB;
-    row("the program, stripped", format!("{mib:.1} MiB")).at_most(mib, BINARY_MIB, "20 MiB")
+    let goal = at_most(mib, BINARY_MIB, "20 MiB");
+    ("the program, stripped".into(), format!("{mib:.1} MiB"), goal)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -123,27 +117,19 @@ fn at_rest(name: &str, idle: &Idle) -> Vec<Row> {
         let writes = rest.requests.iter().filter(|(what, _)| is_write(what));
         writes.map(|(_, count)| *count as f64).sum::<f64>() / minutes
     };
+    let like_stock = |what: &str, ours: f64, stock: f64| {
+        let goal = at_most(ours, stock + 0.5, "the stock kubelet's");
+        (format!("— {what} a minute"), format!("{ours:.1} ({stock:.1})"), goal)
+    };
+    let what = format!("at rest, {name}: memory (RSS), stock kubelet's in brackets");
+    let both = format!("{:.1} MiB ({:.0} MiB)", memory(ours), memory(stock));
+    let cpu = format!("{:.2} % ({:.2} %)", ours.cpu_percent, stock.cpu_percent);
+    let little = at_most(ours.cpu_percent, CPU_PERCENT, "0.5 %");
     vec![
-        row(
-            format!("at rest, {name}: memory (RSS), stock kubelet's in brackets"),
-            format!("{:.1} MiB ({:.0} MiB)", memory(ours), memory(stock)),
-        )
-        .at_most(memory(ours), MEMORY_MIB, "25 MiB"),
-        row(
-            "— processor time",
-            format!("{:.2} % ({:.2} %)", ours.cpu_percent, stock.cpu_percent),
-        )
-        .at_most(ours.cpu_percent, CPU_PERCENT, "0.5 %"),
-        row(
-            "— writes a minute",
-            format!("{:.1} ({:.1})", written(ours), written(stock)),
-        )
-        .at_most(written(ours), written(stock) + 0.5, "the stock kubelet's"),
-        row(
-            "— requests a minute",
-            format!("{:.1} ({:.1})", asked(ours), asked(stock)),
-        )
-        .at_most(asked(ours), asked(stock) + 0.5, "the stock kubelet's"),
+        (what, both, at_most(memory(ours), MEMORY_MIB, "25 MiB")),
+        ("— processor time".into(), cpu, little),
+        like_stock("writes", written(ours), written(stock)),
+        like_stock("requests", asked(ours), asked(stock)),
     ]
 }
 
@@ -151,11 +137,9 @@ fn at_rest(name: &str, idle: &Idle) -> Vec<Row> {
 fn compared(what: &str, pair: &Pair, show: impl Fn(Duration) -> String) -> Row {
     let (ours, stock) = (median(&pair.ours), median(&pair.stock));
     let ratio = ours.as_secs_f64() / stock.as_secs_f64().max(f64::MIN_POSITIVE);
-    row(
-        format!("{what}, stock kubelet's in brackets"),
-        format!("{} ({}), ratio of times {ratio:.2}", show(ours), show(stock)),
-    )
-    .at_most(ratio, 1.05, "1, give or take 5 %")
+    let both = format!("{} ({}), ratio of times {ratio:.2}", show(ours), show(stock));
+    let goal = at_most(ratio, 1.05, "1, give or take 5 %");
+    (format!("{what}, stock kubelet's in brackets"), both, goal)
 }
 
 fn median(times: &[Duration]) -> Duration {
@@ -173,16 +157,8 @@ fn total(requests: &BTreeMap<String, usize>) -> f64 {
     requests.values().sum::<usize>() as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^52")]
 fn list(counts: &BTreeMap<String, usize>, per: f64) -> String {
-    let mut all: Vec<(&String, f64)> = counts.iter().map(|(what, count)| (what, *count as f64 / per)).collect();
-    all.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let all: Vec<String> = all.iter().map(|(what, count)| format!("{count:.1} {what}")).collect();
-    if all.is_empty() {
-        "none".to_owned()
-    } else {
-        all.join(", ")
-    }
+    table::list_per(counts, per, 1, "none")
 }
 
 #[cfg(test)]

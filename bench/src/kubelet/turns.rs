@@ -112,10 +112,8 @@ impl Turns {
                 turns.up.of(side).push(kubectl.run(&["cp", &file, &there]).await?);
                 let took = kubectl.run(&["cp", &there, &back.display().to_string()]).await?;
                 turns.down.of(side).push(took);
-                ensure!(
-                    std::fs::read(&back)? == std::fs::read(&file)?,
-                    "what came back from {name} is not what was sent"
-                );
+                let same = std::fs::read(&back)? == std::fs::read(&file)?;
+                ensure!(same, "what came back from {name} is not what was sent");
             }
         }
         Ok(turns)

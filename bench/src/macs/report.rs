@@ -2,7 +2,7 @@
 
 use super::drift::Drift;
 use super::round::Round;
-use crate::fleet::table::{self, Head, Row, row};
+use crate::fleet::table::{self, FREE, Head, Row, at_most};
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 
@@ -67,17 +67,14 @@ impl Report {
         let uploaded = self.again.uploaded();
         ensure!(uploaded == 0, "hosts that are as they should be got {uploaded} bytes");
         let commands = self.again.commands();
+        let few = commands <= ROUND_TRIPS;
         ensure!(
-            commands <= ROUND_TRIPS,
+            few,
             "a host that is as it should be took {commands} round trips, more than {ROUND_TRIPS}"
         );
-        for effort in &self.roll.efforts {
-            ensure!(
-                effort.uploaded == self.agent,
-                "another agent of {} bytes made an upload of {}",
-                self.agent,
-                effort.uploaded
-            );
+        let agent = self.agent;
+        for sent in self.roll.efforts.iter().map(|effort| effort.uploaded) {
+            ensure!(sent == agent, "another agent of {agent} bytes made an upload of {sent}");
         }
         ensure!(self.read_again == 0, "{} files were hashed again", self.read_again);
         let hashed = self.drift.hashed;
@@ -99,65 +96,62 @@ impl Report {
     #[expect(clippy::cast_precision_loss, reason = "figures of one run are far below 2^52")]
     fn rows(&self) -> Vec<Row> {
         let macs = self.first.efforts.len();
-        let (again, roll, drift) = (&self.again, &self.roll, &self.drift);
+        let (first, again, roll, drift) = (&self.first, &self.again, &self.roll, &self.drift);
         let hosts = f64::from(drift.hosts.max(1));
-        let uploads = roll.uploaded() as f64 / roll.macs() / self.agent.max(1) as f64;
-        let most = |round: &Round| row("— round trips, the most for a Mac", round.commands().to_string());
-        let mut rows = took(
-            &format!("from bare to set up: {macs} Macs, {} at a time", self.at_once),
-            &self.first,
-        );
-        rows.push(row(
-            "— uploaded to each Mac",
-            format!(
-                "{:.1} MiB",
-                self.first.uploaded() as f64 / self.first.macs() / f64::from(1 << 20)
-            ),
-        ));
-        rows.push(most(&self.first));
-        rows.extend(took("once more, with nothing to do", again));
-        rows.push(
-            row("— uploaded to all Macs", format!("{} bytes", again.uploaded())).at_most(
-                again.uploaded() as f64,
-                0.0,
-                "0 bytes",
-            ),
-        );
-        rows.push(most(again).at_most(f64::from(again.commands()), f64::from(ROUND_TRIPS), "3"));
-        rows.extend(took(
-            &format!("another agent of {:.1} MiB", self.agent as f64 / f64::from(1 << 20)),
-            roll,
-        ));
-        rows.push(row("— uploads of it to each Mac", format!("{uploads:.2}")).at_most(uploads, 1.0, "1"));
-        rows.push(most(roll));
-        rows.push(row(
-            "— a Mac without an agent, median (longest)",
-            format!(
-                "{} ms ({} ms)",
-                self.downtime.median.as_millis(),
-                self.downtime.longest.as_millis()
-            ),
-        ));
-        let hashed = drift.hashed.to_string();
-        rows.push(
-            row(format!("drift of {} hosts: files hashed", drift.hosts), hashed).at_most(drift.hashed as f64, 0.0, "0"),
-        );
+        let mib = |bytes: f64| bytes / f64::from(1 << 20);
+        let to_each = |round: &Round| round.uploaded() as f64 / round.macs();
+        let uploads = to_each(roll) / self.agent.max(1) as f64;
+        let most = |round: &Round, goal| {
+            (
+                "— round trips, the most for a Mac".into(),
+                round.commands().to_string(),
+                goal,
+            )
+        };
+        let bytes = again.uploaded();
+        let (median, longest) = (self.downtime.median.as_millis(), self.downtime.longest.as_millis());
         let micros = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6 / hosts);
-        rows.push(row("— per host", micros(drift.check)));
-        rows.push(row("— per host, with the plan of the rollout", micros(drift.plan)));
-        rows.push(row("— files hashed once, at the start", self.files.to_string()));
+        let trips = at_most(f64::from(again.commands()), f64::from(ROUND_TRIPS), "3");
+        let hashed = at_most(drift.hashed as f64, 0.0, "0");
+        let agent = mib(self.agent as f64);
+        let bare = format!("from bare to set up: {macs} Macs, {} at a time", self.at_once);
+        let mut rows = Vec::from(took(bare, first));
+        rows.push((
+            "— uploaded to each Mac".into(),
+            format!("{:.1} MiB", mib(to_each(first))),
+            FREE,
+        ));
+        rows.push(most(first, FREE));
+        rows.extend(took("once more, with nothing to do".into(), again));
+        let nothing = at_most(bytes as f64, 0.0, "0 bytes");
+        rows.push(("— uploaded to all Macs".into(), format!("{bytes} bytes"), nothing));
+        rows.push(most(again, trips));
+        rows.extend(took(format!("another agent of {agent:.1} MiB"), roll));
+        let once = at_most(uploads, 1.0, "1");
+        rows.push(("— uploads of it to each Mac".into(), format!("{uploads:.2}"), once));
+        rows.push(most(roll, FREE));
+        let away = format!("{median} ms ({longest} ms)");
+        rows.push(("— a Mac without an agent, median (longest)".into(), away, FREE));
+        let what = format!("drift of {} hosts: files hashed", drift.hosts);
+        rows.push((what, drift.hashed.to_string(), hashed));
+        rows.push(("— per host".into(), micros(drift.check), FREE));
+        rows.push((
+            "— per host, with the plan of the rollout".into(),
+            micros(drift.plan),
+            FREE,
+        ));
+        rows.push(("— files hashed once, at the start".into(), self.files.to_string(), FREE));
         rows
     }
 }
 
-fn took(name: &str, round: &Round) -> Vec<Row> {
+fn took(name: String, round: &Round) -> [Row; 2] {
     let cpu = round.cpu.as_secs_f64();
-    vec![
-        row(name, format!("{:.1} s", round.wall.as_secs_f64())),
-        row(
-            "— processor time of the provider",
-            format!("{cpu:.2} s ({:.1} ms per Mac)", cpu * 1e3 / round.macs()),
-        ),
+    let used = format!("{cpu:.2} s ({:.1} ms per Mac)", cpu * 1e3 / round.macs());
+    let wall = format!("{:.1} s", round.wall.as_secs_f64());
+    [
+        (name, wall, FREE),
+        ("— processor time of the provider".into(), used, FREE),
     ]
 }
 

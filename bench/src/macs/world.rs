@@ -1,5 +1,6 @@
 //! Emulated Macs, what is put on them, and jobs for them.
 
+use crate::machine::program;
 use anyhow::{Context, Result, ensure};
 use clap::Parser as _;
 use russet_bootstrap::mac::ApiServer;
@@ -10,7 +11,7 @@ use russet_sim_mac::macos::{Mac, Macs, Options};
 use russet_sim_scaleway::{AddressPlan, Factor, Host, Minis, Sim};
 use russet_telemetry::Secret;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -48,7 +49,9 @@ impl World {
         // no two take the same.
         let reserved = TcpListener::bind("127.78.255.254:0").await?;
         let port = reserved.local_addr()?.port();
-        let mut options = Options::new(dir.path().join("macs"), program("sim-mac")?);
+        let hint = "build it with `cargo build -p russet-sim-mac`, with the profile of this program";
+        let sim = program("sim-mac", None, hint)?;
+        let mut options = Options::new(dir.path().join("macs"), sim);
         options.zsh = Some(zsh().await?);
         let macs = Macs::new(options)?;
         let options = russet_sim_scaleway::Options {
@@ -217,14 +220,13 @@ impl World {
             std::fs::write(&path, content)?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         }
-        let packed = Command::new("tar")
-            .arg("-czf")
+        let mut tar = Command::new("tar");
+        tar.arg("-czf")
             .arg(self.path(name))
             .arg("-C")
             .arg(folder.path())
-            .arg(".")
-            .status()
-            .context("failed to run tar")?;
+            .arg(".");
+        let packed = tar.status().context("failed to run tar")?;
         ensure!(packed.success(), "tar could not make {name}");
         Ok(())
     }
@@ -254,17 +256,6 @@ fn fresh_key() -> Result<LoginKey> {
         id: None,
         sudo_password: None,
     })
-}
-
-fn program(name: &str) -> Result<PathBuf> {
-    let ours = std::env::current_exe().context("failed to find our own program")?;
-    let path = ours.parent().unwrap_or(Path::new("/")).join(name);
-    ensure!(
-        path.is_file(),
-        "{} is not there; build it with `cargo build -p russet-sim-mac`, with the profile of this program",
-        path.display()
-    );
-    Ok(path)
 }
 
 async fn zsh() -> Result<PathBuf> {

@@ -2,7 +2,7 @@
 
 use super::churn::Waits;
 use crate::fleet::audit::is_write;
-use crate::fleet::table::{self, Head, Row, row};
+use crate::fleet::table::{self, FREE, Head, Row, at_most};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -47,11 +47,8 @@ impl Report {
             let counts = list(&span.requests, self.node_minutes(span));
             let _ = writeln!(out, "- {name}, per node and minute: {counts}.");
         }
-        let _ = writeln!(
-            out,
-            "- per Pod: {}.",
-            list(&self.for_pods(), f64::from(self.made.max(1)))
-        );
+        let of_pods = list(&self.for_pods(), f64::from(self.made.max(1)));
+        let _ = writeln!(out, "- per Pod: {of_pods}.");
         out
     }
 
@@ -83,78 +80,48 @@ impl Report {
         let (busy_writes, busy_reads) = split(&self.busy.requests);
         let (pod_writes, pod_reads) = split(&self.for_pods());
         let pods = f64::from(self.made.max(1));
-        let beyond = |share: f64| percentile(&self.waits.beyond, share).as_secs_f64() * 1e3;
-        let first = |share: f64| percentile(&self.waits.first, share).as_secs_f64() * 1e3;
-        let milliseconds = |value: f64| format!("{value:.0} ms");
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let beyond = |share: f64| milliseconds(percentile(&self.waits.beyond, share));
+        let first = |share: f64| milliseconds(percentile(&self.waits.first, share));
+        let shown = |share: f64| format!("{:.0} ms", beyond(share));
         let rest = per(&self.rest, rest_writes);
+        let (rested, worked) = (self.rest.wall.as_secs_f64(), self.busy.wall.as_secs_f64());
+        let (joined, failed) = (self.joined.as_secs_f64(), self.waits.failures.len());
+        let macs = f64::from(self.macs.max(1));
+        let at_rest = format!("at rest for {rested:.0} s: writes per node and minute");
+        let churned = format!("{} Pods made and gone in {worked:.0} s", self.made);
+        let (reads_at_rest, reads) = (per(&self.rest, rest_reads), per(&self.busy, busy_reads));
+        let writes = per(&self.busy, busy_writes);
+        let stock = at_most(rest, STOCK_WRITES * 1.01, "6.2, a stock kubelet's");
+        let server_at_rest = percent(self.rest.server, &self.rest);
+        let server = percent(self.busy.server, &self.busy);
+        let firsts = format!("{:.0} ms, {:.0} ms", first(0.5), first(0.99));
+        let memory = format!("{:.0} KiB", self.busy.memory as f64 / 1024.0 / macs);
+        let looked = "— reads and watches per node and minute";
+        let per_pod = |count| format!("{:.1}", count as f64 / pods);
+        let of_firsts = "the same for the first Pod of each Mac: median, 99 %";
+        let none = at_most(failed as f64, 0.0, "0");
+        let late = "from the Pod to Running, beyond what the runtime takes: median";
         vec![
-            row(
-                format!("{} Macs, to Ready", self.macs),
-                format!("{:.0} s", self.joined.as_secs_f64()),
-            ),
-            row(
-                format!(
-                    "at rest for {:.0} s: writes per node and minute",
-                    self.rest.wall.as_secs_f64()
-                ),
-                format!("{rest:.2}"),
-            )
-            .at_most(rest, STOCK_WRITES * 1.01, "6.2, a stock kubelet's"),
-            row(
-                "— reads and watches per node and minute",
-                format!("{:.2}", per(&self.rest, rest_reads)),
-            ),
-            row("— processor time per node", self.share(&self.rest)),
-            row(
-                "— processor time of the API server",
-                percent(self.rest.server, &self.rest),
-            ),
-            row(
-                format!(
-                    "{} Pods made and gone in {:.0} s",
-                    self.made,
-                    self.busy.wall.as_secs_f64()
-                ),
-                format!("{:.1} a second", pods / self.busy.wall.as_secs_f64()),
-            ),
-            row(
-                "— writes per node and minute",
-                format!("{:.2}", per(&self.busy, busy_writes)),
-            ),
-            row(
-                "— reads and watches per node and minute",
-                format!("{:.2}", per(&self.busy, busy_reads)),
-            ),
-            row("— writes per Pod", format!("{:.1}", pod_writes as f64 / pods)),
-            row("— reads and watches per Pod", format!("{:.1}", pod_reads as f64 / pods)),
-            row("— processor time per node", self.share(&self.busy)),
-            row(
-                "— processor time of the API server",
-                percent(self.busy.server, &self.busy),
-            ),
-            row(
-                "from the Pod to Running, beyond what the runtime takes: median",
-                milliseconds(beyond(0.5)),
-            ),
-            row("— 90 %", milliseconds(beyond(0.9))),
-            row("— 99 %", milliseconds(beyond(0.99))).at_most(beyond(0.99), BEYOND_MS, "200 ms"),
-            row("— the longest", milliseconds(beyond(1.0))),
-            row(
-                "the same for the first Pod of each Mac: median, 99 %",
-                format!("{:.0} ms, {:.0} ms", first(0.5), first(0.99)),
-            ),
-            row("Pods that failed", self.waits.failures.len().to_string()).at_most(
-                self.waits.failures.len() as f64,
-                0.0,
-                "0",
-            ),
-            row(
-                "memory per node, all in one process",
-                format!(
-                    "{:.0} KiB",
-                    self.busy.memory as f64 / 1024.0 / f64::from(self.macs.max(1))
-                ),
-            ),
+            (format!("{} Macs, to Ready", self.macs), format!("{joined:.0} s"), FREE),
+            (at_rest, format!("{rest:.2}"), stock),
+            (looked.into(), format!("{reads_at_rest:.2}"), FREE),
+            ("— processor time per node".into(), self.share(&self.rest), FREE),
+            ("— processor time of the API server".into(), server_at_rest, FREE),
+            (churned, format!("{:.1} a second", pods / worked), FREE),
+            ("— writes per node and minute".into(), format!("{writes:.2}"), FREE),
+            (looked.into(), format!("{reads:.2}"), FREE),
+            ("— writes per Pod".into(), per_pod(pod_writes), FREE),
+            ("— reads and watches per Pod".into(), per_pod(pod_reads), FREE),
+            ("— processor time per node".into(), self.share(&self.busy), FREE),
+            ("— processor time of the API server".into(), server, FREE),
+            (late.into(), shown(0.5), FREE),
+            ("— 90 %".into(), shown(0.9), FREE),
+            ("— 99 %".into(), shown(0.99), at_most(beyond(0.99), BEYOND_MS, "200 ms")),
+            ("— the longest".into(), shown(1.0), FREE),
+            (of_firsts.into(), firsts, FREE),
+            ("Pods that failed".into(), failed.to_string(), none),
+            ("memory per node, all in one process".into(), memory, FREE),
         ]
     }
 
@@ -165,10 +132,8 @@ impl Report {
 }
 
 fn percent(used: Duration, span: &Span) -> String {
-    format!(
-        "{:.0} % of a core",
-        used.as_secs_f64() * 100.0 / span.wall.as_secs_f64()
-    )
+    let share = used.as_secs_f64() * 100.0 / span.wall.as_secs_f64();
+    format!("{share:.0} % of a core")
 }
 
 /// Writes, and the rest.
@@ -190,16 +155,8 @@ fn percentile(sorted: &[Duration], share: f64) -> Duration {
     sorted.get(rank.max(1) - 1).copied().unwrap_or_default()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^52")]
 fn list(counts: &BTreeMap<String, usize>, per: f64) -> String {
-    let mut all: Vec<(&String, f64)> = counts.iter().map(|(what, count)| (what, *count as f64 / per)).collect();
-    all.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let all: Vec<String> = all.iter().map(|(what, count)| format!("{count:.2} {what}")).collect();
-    if all.is_empty() {
-        "nothing".to_owned()
-    } else {
-        all.join(", ")
-    }
+    table::list_per(counts, per, 2, "nothing")
 }
 
 #[cfg(test)]

@@ -177,37 +177,19 @@ mod tests {
     #[test]
     fn the_nearest_limit_is_found() {
         let machine = Some(8 * 1024 * MIB);
+        let (of_two, of_one) = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes");
+        let pod = [
+            ("proc/self/cgroup", "0::/pod/x\n"),
+            ("sys/fs/cgroup/pod/x/memory.max", "1048576"),
+        ];
         for (files, bytes, source) in [
-            (
-                &[("sys/fs/cgroup/memory.max", "536870912\n")][..],
-                512 * MIB,
-                LimitSource::CgroupV2,
-            ),
-            (
-                &[
-                    ("proc/self/cgroup", "0::/pod/x\n"),
-                    ("sys/fs/cgroup/pod/x/memory.max", "1048576"),
-                ][..],
-                MIB,
-                LimitSource::CgroupV2,
-            ),
-            (
-                &[("sys/fs/cgroup/memory.max", "max\n")][..],
-                8192 * MIB,
-                LimitSource::Machine,
-            ),
-            (
-                &[("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456")][..],
-                256 * MIB,
-                LimitSource::CgroupV1,
-            ),
+            (&[(of_two, "536870912\n")][..], 512 * MIB, LimitSource::CgroupV2),
+            (&pod, MIB, LimitSource::CgroupV2),
+            (&[(of_two, "max\n")], 8192 * MIB, LimitSource::Machine),
+            (&[(of_one, "268435456")], 256 * MIB, LimitSource::CgroupV1),
             // What version 1 says when there is no limit.
-            (
-                &[("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712")][..],
-                8192 * MIB,
-                LimitSource::Machine,
-            ),
-            (&[][..], 8192 * MIB, LimitSource::Machine),
+            (&[(of_one, "9223372036854771712")], 8192 * MIB, LimitSource::Machine),
+            (&[], 8192 * MIB, LimitSource::Machine),
         ] {
             let root = with(files);
             let limit = MemoryLimit::discover(root.path(), machine);
@@ -239,10 +221,9 @@ mod tests {
         assert_eq!(budget.reserve(4 * BLOCK).await.unwrap_err(), Overloaded);
         assert_eq!(asked.elapsed(), Duration::ZERO);
         drop(held);
-        assert!(
-            budget.reserve(100 * BLOCK).await.is_ok(),
-            "more than the whole means the whole"
-        );
+        let whole = budget.reserve(100 * BLOCK).await;
+        assert!(whole.is_ok(), "more than the whole means the whole");
+        drop(whole);
         assert_eq!(budget.reserved(), 0);
     }
 }

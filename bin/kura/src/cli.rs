@@ -188,10 +188,8 @@ mod tests {
         for name in KNOWN.split_whitespace() {
             let secret = crate::config::SECRETS.contains(&name);
             assert!(secret || names.iter().any(|known| known == name), "{name} is not known");
-            assert!(
-                !(secret && names.iter().any(|known| known == name)),
-                "{name} is a secret and has a flag"
-            );
+            let hidden = !(secret && names.iter().any(|known| known == name));
+            assert!(hidden, "{name} is a secret and has a flag");
         }
     }
 

@@ -234,10 +234,8 @@ mod tests {
             }
         };
         let error = within(&look, stuck).unwrap_err().to_string();
-        assert!(
-            error.contains("somewhere") && error.contains("--timeout-secs"),
-            "{error}"
-        );
+        let told = error.contains("somewhere") && error.contains("--timeout-secs");
+        assert!(told, "{error}");
         assert_eq!(within(&look, |_| Ok("done".to_owned())).unwrap(), "done");
     }
 
@@ -256,13 +254,9 @@ mod tests {
             segments: 1,
             index_bytes: 96,
         });
-        assert!(
-            text.contains("gradle         (account)            2               10"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("1 segments, 300 bytes on disk, 96 bytes of index"),
-            "{text}"
-        );
+        let row = "gradle         (account)            2               10";
+        assert!(text.contains(row), "{text}");
+        let sums = "1 segments, 300 bytes on disk, 96 bytes of index";
+        assert!(text.ends_with(sums), "{text}");
     }
 }

@@ -267,10 +267,8 @@ mod tests {
     #[test]
     fn bounds_follow_the_limit_unless_given() {
         assert_eq!(Bounds::new(1000, None, None), BOUNDS);
-        assert_eq!(
-            Bounds::new(1000, Some(9999), Some(500)),
-            Bounds { soft: 500, hard: 500 }
-        );
+        let given = Bounds::new(1000, Some(9999), Some(500));
+        assert_eq!(given, Bounds { soft: 500, hard: 500 });
     }
 
     #[test]
@@ -289,16 +287,14 @@ mod tests {
     fn only_what_cannot_be_taken_back_counts() {
         let dir = tempfile::tempdir().unwrap();
         let stat = dir.path().join("memory.stat");
-        std::fs::write(
-            &stat,
-            "anon 100\nfile 5000\nsock 7\nslab 90\nslab_unreclaimable 3\ninactive_file 4\n",
-        )
-        .unwrap();
+        let text = "anon 100\nfile 5000\nsock 7\nslab 90\nslab_unreclaimable 3\ninactive_file 4\n";
+        std::fs::write(&stat, text).unwrap();
         assert_eq!(Meter::Cgroup(stat).read(), Some(110));
         let status = dir.path().join("status");
+        let resident = "RssAnon:\t 20 kB\nRssFile:\t 9 kB\nRssShmem:\t 1 kB\n";
         std::fs::write(
             &status,
-            "Name:\tx\nVmSize:\t 900 kB\nVmRSS:\t 30 kB\nRssAnon:\t 20 kB\nRssFile:\t 9 kB\nRssShmem:\t 1 kB\n",
+            format!("Name:\tx\nVmSize:\t 900 kB\nVmRSS:\t 30 kB\n{resident}"),
         )
         .unwrap();
         assert_eq!(Meter::Process(status).read(), Some(21 * 1024));

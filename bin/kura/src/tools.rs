@@ -321,13 +321,10 @@ mod tests {
         let text = text(&tools);
         let named = text
             .lines()
-            .filter(|line| line.starts_with("kura_tool_requests_total{"))
-            .count();
-        assert_eq!(named, COLUMNS, "{text}");
-        let other = format!(
-            "kura_tool_requests_total{{tool=\"bazel\",project=\"other\",result=\"miss\"}} {}",
-            1000 - PROJECTS
-        );
+            .filter(|line| line.starts_with("kura_tool_requests_total{"));
+        assert_eq!(named.count(), COLUMNS, "{text}");
+        let labels = "tool=\"bazel\",project=\"other\",result=\"miss\"";
+        let other = format!("kura_tool_requests_total{{{labels}}} {}", 1000 - PROJECTS);
         assert!(text.contains(&other), "{text}");
         assert!(text.contains("project=\"p1\",result=\"miss\"} 2"), "{text}");
     }

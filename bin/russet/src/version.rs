@@ -69,10 +69,8 @@ mod tests {
     fn the_parts_that_own_data_have_versions_that_can_be_compared() {
         let versions = of_data(&Manifest::embedded());
         assert_eq!(versions.len(), 3);
-        assert!(
-            versions.values().all(|version| version.starts_with('v')),
-            "{versions:?}"
-        );
+        let all = versions.values().all(|version| version.starts_with('v'));
+        assert!(all, "{versions:?}");
     }
 
     #[test]

@@ -9,11 +9,16 @@ use russet_telemetry::Secret;
 use rustls::pki_types::{CertificateDer, ServerName};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::h2;
 use super::tokens::Forge;
 use super::wire::{Response, Wire};
 use crate::not_applicable;
+
+/// What tells that a write was done.
+pub const STORED: &[u16] = &[200, 201, 204];
 
 /// How requests travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,9 +185,18 @@ impl Server {
         format!("tenant_id={}&namespace_id={project}", self.tenant)
     }
 
+    /// A target below `/api/cache` in [`Server::project`].
+    pub fn api(&self, path: &str) -> String {
+        self.api_of(&self.project, path)
+    }
+
+    pub fn api_of(&self, project: &str, path: &str) -> String {
+        format!("/api/cache/{path}?{}", self.scope_of(project))
+    }
+
     /// A target of the Gradle route in [`Server::project`].
     pub fn gradle(&self, key: &str) -> String {
-        format!("/api/cache/gradle/{key}?{}", self.scope())
+        self.api(&format!("gradle/{key}"))
     }
 
     /// Where a blob with that body can be stored, whatever the dialect.
@@ -193,15 +207,26 @@ impl Server {
         }
     }
 
+    /// A fresh body, and where it can be stored.
+    pub fn fresh(&self, length: usize) -> (Vec<u8>, String) {
+        let body = self.body(length);
+        let target = self.blob(&body);
+        (body, target)
+    }
+
+    /// The same, stored by the writer.
+    pub async fn stored(&self, length: usize) -> Result<(Vec<u8>, String)> {
+        let (body, target) = self.fresh(length);
+        self.writer().store(&target, &body).await?;
+        Ok((body, target))
+    }
+
     pub fn writer(&self) -> Caller<'_> {
         self.caller(self.credentials.writer.as_ref())
     }
 
     pub fn anonymous(&self) -> Caller<'_> {
-        Caller {
-            server: self,
-            token: None,
-        }
+        self.caller(None)
     }
 
     pub fn reader(&self) -> Result<Caller<'_>> {
@@ -209,18 +234,14 @@ impl Server {
     }
 
     pub fn stranger(&self) -> Result<Caller<'_>> {
-        self.need(
-            self.credentials.stranger.as_ref(),
-            "no credential of another tenant was given",
-        )
+        let stranger = self.credentials.stranger.as_ref();
+        self.need(stranger, "no credential of another tenant was given")
     }
 
     /// The owner of [`Server::victim_project`].
     pub fn victim(&self) -> Result<Caller<'_>> {
-        self.need(
-            self.credentials.victim.as_ref(),
-            "no credential of another project was given",
-        )
+        let victim = self.credentials.victim.as_ref();
+        self.need(victim, "no credential of another project was given")
     }
 
     /// Someone with a token of their own making.
@@ -253,6 +274,13 @@ impl Server {
         self.connect().await
     }
 
+    /// The same, with these bytes written.
+    pub async fn told(&self, bytes: impl AsRef<[u8]>) -> Result<Wire> {
+        let mut wire = self.wire().await?;
+        wire.write(bytes).await;
+        Ok(wire)
+    }
+
     async fn connect(&self) -> Result<Wire> {
         let stream = self.dial().await?;
         if !self.transport.is_tls() {
@@ -269,27 +297,26 @@ impl Server {
         Ok(stream)
     }
 
-    pub(super) async fn secure(
-        &self,
-        stream: TcpStream,
-        protocol: &[u8],
-    ) -> Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in &self.trust {
-            roots.add(authority.clone()).context("failed to use a certificate")?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
+    pub(super) async fn secure(&self, stream: TcpStream, protocol: &[u8]) -> Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(self.host.clone()).context("not a name for TLS")?;
-        tokio_rustls::TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .context("the TLS handshake failed")
+        let connected = tls(&self.trust, protocol)?.connect(name, stream).await;
+        connected.context("the TLS handshake failed")
     }
+}
+
+/// Connections to servers with certificates of these authorities, in that protocol.
+pub(crate) fn tls(trust: &[CertificateDer<'static>], protocol: &[u8]) -> Result<TlsConnector> {
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in trust {
+        roots.add(authority.clone()).context("failed to use a certificate")?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Someone who sends requests: one connection each, so that no check hangs on another's.
@@ -321,24 +348,54 @@ impl Caller<'_> {
         self.send("DELETE", target, &[], b"").await
     }
 
+    /// Fails unless the entry is there with exactly this body.
+    pub async fn hit(&self, target: &str, body: &[u8]) -> Result<()> {
+        self.get(target).await?.expect(200)?.expect_body(body).map(drop)
+    }
+
+    /// Fails unless nothing is there.
+    pub async fn miss(&self, target: &str) -> Result<()> {
+        self.get(target).await?.expect(404).map(drop)
+    }
+
+    /// Fails unless a write is answered with this status.
+    pub async fn puts(&self, target: &str, body: &[u8], status: u16) -> Result<()> {
+        self.sends("PUT", target, &[], body, status).await
+    }
+
+    /// Fails unless the request is answered with this status.
+    pub async fn sends(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+        status: u16,
+    ) -> Result<()> {
+        let answer = self.send(method, target, fields, body).await?;
+        answer.expect(status).map(drop)
+    }
+
     /// Stores a blob for a check that is about something else; 200, 201 and 204 all mean that it is there.
     pub async fn store(&self, target: &str, body: &[u8]) -> Result<()> {
-        let stored = self.put(target, body).await?;
-        stored
-            .expect_any(&[200, 201, 204])
-            .with_context(|| format!("failed to store {target}"))?;
-        Ok(())
+        self.put(target, body).await?.expect_any(STORED).map(drop)
     }
 
     /// One request on a connection of its own.
     pub async fn send(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Result<Response> {
-        let asked = format!("{method} {}", self.server.shown(target));
-        let mut answer = self
-            .ask(method, target, fields, body)
-            .await
-            .with_context(|| asked.clone())?;
-        answer.asked = asked;
-        Ok(answer)
+        let mut asked = format!("{method} {target}");
+        for (name, value) in fields {
+            // A credential may be coded, so that it is not known by its text.
+            if value.len() < 200 && !name.to_ascii_lowercase().contains("auth") {
+                asked = format!("{asked} {name}: {value}");
+            }
+        }
+        let asked = self.server.shown(&asked);
+        let answer = self.ask(method, target, fields, body).await;
+        Ok(Response {
+            asked: asked.clone(),
+            ..answer.context(asked)?
+        })
     }
 
     async fn ask(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Result<Response> {
@@ -425,10 +482,8 @@ mod tests {
             ("http://[::1]:4000", "::1", 4000, ""),
         ] {
             let server = Server::new(url).unwrap();
-            assert_eq!(
-                (server.host.as_str(), server.port, server.prefix.as_str()),
-                (host, port, prefix)
-            );
+            let seen = (server.host.as_str(), server.port, server.prefix.as_str());
+            assert_eq!(seen, (host, port, prefix));
         }
         for url in ["cache:4000", "ftp://cache", "http://cache:x"] {
             assert!(Server::new(url).is_err(), "{url}");

@@ -46,11 +46,13 @@ impl Es256 {
     }
 
     pub fn sign(&self, header: &Value, claims: &Value) -> Result<String> {
-        let text = unsigned(&header.to_string(), &claims.to_string());
-        let signature = self
-            .pair
-            .sign(&SystemRandom::new(), text.as_bytes())
-            .context("failed to sign")?;
+        self.sign_text(&header.to_string(), &claims.to_string())
+    }
+
+    fn sign_text(&self, header: &str, claims: &str) -> Result<String> {
+        let text = unsigned(header, claims);
+        let signature = self.pair.sign(&SystemRandom::new(), text.as_bytes());
+        let signature = signature.context("failed to sign")?;
         Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
@@ -63,25 +65,18 @@ impl Forge {
 
     /// The same with a header of one's own.
     pub fn sign_with(&self, header: &Value, claims: &Value) -> Result<String> {
-        match self {
-            Self::Hmac(secret) => Ok(hs256(&header.to_string(), &claims.to_string(), secret.expose())),
-            Self::Es256(key) => key.sign(header, claims),
-        }
+        self.signed(&header.to_string(), &claims.to_string())
     }
 
     /// The same with claims that are not a JSON value, such as repeated members.
     pub fn sign_text(&self, claims: &str) -> Result<String> {
-        let header = format!(r#"{{"alg":"{}"}}"#, self.algorithm());
+        self.signed(&format!(r#"{{"alg":"{}"}}"#, self.algorithm()), claims)
+    }
+
+    fn signed(&self, header: &str, claims: &str) -> Result<String> {
         match self {
-            Self::Hmac(secret) => Ok(hs256(&header, claims, secret.expose())),
-            Self::Es256(key) => {
-                let text = unsigned(&header, claims);
-                let signature = key
-                    .pair
-                    .sign(&SystemRandom::new(), text.as_bytes())
-                    .context("failed to sign")?;
-                Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
-            }
+            Self::Hmac(secret) => Ok(hs256(header, claims, secret.expose())),
+            Self::Es256(key) => key.sign_text(header, claims),
         }
     }
 
@@ -106,18 +101,16 @@ pub fn hs256(header: &str, claims: &str, secret: &str) -> String {
 
 /// Claims that grant writing to projects (full handles) and accounts for ten minutes.
 pub fn grants(accounts: &[&str], projects: &[&str]) -> Value {
-    json!({
-        "exp": now() + 600,
-        "cache_grants": {"account": {"write": accounts}, "project": {"write": projects}},
-    })
+    claims("write", accounts, projects)
 }
 
 /// Claims that grant reading only.
 pub fn reading(accounts: &[&str], projects: &[&str]) -> Value {
-    json!({
-        "exp": now() + 600,
-        "cache_grants": {"account": {"read": accounts}, "project": {"read": projects}},
-    })
+    claims("read", accounts, projects)
+}
+
+fn claims(verb: &str, accounts: &[&str], projects: &[&str]) -> Value {
+    json!({"exp": now() + 600, "cache_grants": {"account": {verb: accounts}, "project": {verb: projects}}})
 }
 
 /// Seconds since 1970.

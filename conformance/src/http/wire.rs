@@ -44,9 +44,7 @@ impl Response {
 
     /// The text of an error of the contract: `{"message": …}` as JSON.
     pub fn message(&self) -> Result<String> {
-        let media = self.field("content-type").unwrap_or_default();
-        ensure!(media.starts_with("application/json"), "an error must be JSON: {self}");
-        let value = self.json()?;
+        let value = self.expect_media("application/json")?.json()?;
         let message = value.get("message").and_then(|message| message.as_str());
         Ok(message.with_context(|| format!("no message in {self}"))?.to_owned())
     }
@@ -66,21 +64,36 @@ impl Response {
         Ok(self)
     }
 
+    /// Fails unless the request was refused, in whatever words.
+    pub fn expect_refusal(&self) -> Result<&Self> {
+        ensure!((400..500).contains(&self.status), "expected a refusal, got {self}");
+        Ok(self)
+    }
+
     pub fn expect_message(&self, status: u16, message: &str) -> Result<&Self> {
-        self.expect(status)?;
-        let found = self.message()?;
-        ensure!(
-            found == message,
-            "expected the message {message:?}, got {found:?}: {self}"
-        );
+        let found = self.expect(status)?.message()?;
+        ensure!(found == message, "expected {message:?}, got {found:?}: {self}");
+        Ok(self)
+    }
+
+    pub fn expect_field(&self, name: &str, value: &str) -> Result<&Self> {
+        let found = self.field(name);
+        let right = found.as_deref() == Some(value);
+        ensure!(right, "{name} is {found:?}, not {value:?}: {self}");
+        Ok(self)
+    }
+
+    pub fn expect_media(&self, media: &str) -> Result<&Self> {
+        let found = self.field("content-type").unwrap_or_default();
+        ensure!(found.starts_with(media), "the media type is {found:?}: {self}");
         Ok(self)
     }
 
     pub fn expect_body(&self, body: &[u8]) -> Result<&Self> {
+        let length = body.len();
         ensure!(
             self.body == body,
-            "the body differs: {} bytes expected, got {self}",
-            body.len()
+            "the body differs: {length} bytes expected, got {self}"
         );
         Ok(self)
     }
@@ -162,37 +175,40 @@ impl Wire {
 
     /// The next answer, which belongs to a request of that method.
     pub async fn response(&mut self, method: &str) -> Result<Response> {
-        let mut reading = Reading {
-            reader: &mut self.reader,
-            buffer: &mut self.buffer,
-        };
-        tokio::time::timeout(self.patience, reading.response(method))
+        tokio::time::timeout(self.patience, self.reading().response(method))
             .await
             .context("no whole answer in time")?
     }
 
     /// Everything until the server closes. An error means that it did not.
     pub async fn rest(&mut self) -> Result<Vec<u8>> {
-        let mut reading = Reading {
-            reader: &mut self.reader,
-            buffer: &mut self.buffer,
-        };
+        let (patience, mut reading) = (self.patience, self.reading());
         let all = async { while reading.more().await.unwrap_or(0) > 0 {} };
-        tokio::time::timeout(self.patience, all)
+        tokio::time::timeout(patience, all)
             .await
             .context("the server did not close the connection")?;
         Ok(std::mem::take(&mut self.buffer))
     }
 
+    /// Ends the request here, and returns everything until the server closes.
+    pub async fn end(&mut self) -> Result<String> {
+        self.finish().await;
+        Ok(String::from_utf8_lossy(&self.rest().await?).into_owned())
+    }
+
     /// Fails unless the server closes without another word.
     pub async fn expect_closed(&mut self) -> Result<()> {
         let rest = self.rest().await?;
-        ensure!(
-            rest.is_empty(),
-            "more came before the end: {:?}",
-            String::from_utf8_lossy(&rest)
-        );
+        let text = String::from_utf8_lossy(&rest);
+        ensure!(rest.is_empty(), "more came before the end: {text:?}");
         Ok(())
+    }
+
+    fn reading(&mut self) -> Reading<'_> {
+        Reading {
+            reader: &mut self.reader,
+            buffer: &mut self.buffer,
+        }
     }
 }
 
@@ -301,22 +317,16 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_read_in_every_framing() -> Result<()> {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1;x\r\ni\r\n0\r\n\r\nX";
         for (bytes, method, body) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiX", "GET", "hi"),
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1;x\r\ni\r\n0\r\n\r\nX",
-                "GET",
-                "hi",
-            ),
+            (chunked, "GET", "hi"),
             ("HTTP/1.0 200 OK\r\n\r\nhi", "GET", "hi"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "HEAD", ""),
             ("HTTP/1.1 204 No Content\r\n\r\nX", "PUT", ""),
         ] {
-            assert_eq!(
-                answer(bytes.as_bytes(), method).await?.body,
-                body.as_bytes(),
-                "{bytes:?}"
-            );
+            let found = answer(bytes.as_bytes(), method).await?.body;
+            assert_eq!(found, body.as_bytes(), "{bytes:?}");
         }
         Ok(())
     }

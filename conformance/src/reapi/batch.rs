@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use russet_reapi::client::tonic::Code;
 use russet_reapi::pack;
+use russet_reapi::proto::reapi::Digest;
+use russet_reapi::proto::reapi::batch_read_blobs_response::Response;
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
-use russet_reapi::proto::reapi::{BatchReadBlobsRequest, BatchReadBlobsResponse, Digest};
 
-use super::target::{Target, digest, told};
+use super::target::{Target, digest, update};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -28,44 +30,40 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "a compressor that was not advertised is INVALID_ARGUMENT and nothing is stored";
 };
 
-pub(super) async fn read(target: &Target, digests: Vec<Digest>, compressors: &[i32]) -> Result<BatchReadBlobsResponse> {
-    let request = BatchReadBlobsRequest {
-        instance_name: target.instance.clone(),
-        digests,
-        acceptable_compressors: compressors.to_vec(),
-        digest_function: 1,
-    };
-    let answer = target.cas().batch_read_blobs(target.request(request)).await;
-    Ok(answer.map_err(told)?.into_inner())
+/// The only blob of a batch.
+async fn read_one(target: &Target, digest: &Digest, compressors: &[i32]) -> Result<Response> {
+    let found = target.read_batch(vec![digest.clone()], compressors).await?;
+    found.into_iter().next().context("no answer")
 }
 
-fn update(body: &Bytes, data: impl Into<Bytes>, compressor: i32) -> Update {
-    Update {
-        digest: Some(digest(body)),
-        data: data.into(),
+fn found<'r>(responses: &'r [Response], digest: &Digest) -> Result<(i32, &'r Response)> {
+    let mut all = responses.iter();
+    let found = all.find(|response| response.digest.as_ref() == Some(digest));
+    let found = found.with_context(|| format!("no answer for {digest:?}"))?;
+    Ok((found.status.as_ref().map_or(0, |status| status.code), found))
+}
+
+/// Fails unless a batch of updates gets exactly these codes.
+async fn updates(target: &Target, what: &str, updates: Vec<Update>, right: &[i32]) -> Result<()> {
+    let codes = target.update(updates).await?;
+    ensure!(codes == right, "{what}: codes {codes:?}, where {right:?} is right");
+    Ok(())
+}
+
+fn compressed(body: &Bytes, data: Vec<u8>, compressor: i32) -> Vec<Update> {
+    vec![Update {
         compressor,
-    }
+        ..update(body, data)
+    }]
 }
 
 async fn round_trip(target: &Target) -> Result<()> {
-    let bodies: Vec<Bytes> = [1, 2, 100, 4096, 65_536, 100_000, 500_000]
-        .iter()
-        .map(|size| target.body(*size))
-        .collect();
-    let digests = target.store(&bodies.iter().collect::<Vec<_>>()).await?;
-    let answer = read(target, digests.clone(), &[]).await?;
-    ensure!(
-        answer.responses.len() == bodies.len(),
-        "{} answers",
-        answer.responses.len()
-    );
+    let bodies = [1, 2, 100, 4096, 65_536, 100_000, 500_000].map(|size| target.body(size));
+    let digests = target.store(&bodies.each_ref()).await?;
+    let answers = target.read_batch(digests.clone(), &[]).await?;
+    ensure!(answers.len() == bodies.len(), "{} answers", answers.len());
     for (digest, body) in digests.iter().zip(&bodies) {
-        let found = answer
-            .responses
-            .iter()
-            .find(|response| response.digest.as_ref() == Some(digest))
-            .with_context(|| format!("no answer for {digest:?}"))?;
-        let code = found.status.as_ref().map_or(0, |status| status.code);
+        let (code, found) = found(&answers, digest)?;
         ensure!(code == 0 && found.data == *body, "{digest:?}: code {code}");
         ensure!(found.compressor == 0, "compressed, though nobody asked for it");
     }
@@ -73,48 +71,32 @@ async fn round_trip(target: &Target) -> Result<()> {
 }
 
 async fn mixed_update(target: &Target) -> Result<()> {
-    let (good, bad, short, also) = (target.body(500), target.body(500), target.body(500), target.body(500));
+    let [good, bad, short, also] = [(); 4].map(|()| target.body(500));
     let mut other = bad.to_vec();
     if let Some(byte) = other.get_mut(250) {
         *byte ^= 1;
     }
-    let mut flipped = short.to_vec();
-    flipped.pop();
-    let codes = target
-        .update(vec![
-            update(&good, good.clone(), 0),
-            update(&bad, other, 0),
-            update(&short, flipped, 0),
-            update(&also, also.clone(), 0),
-        ])
-        .await
-        .map_err(told)?;
-    ensure!(codes == [0, 3, 3, 0], "codes {codes:?}, where [0, 3, 3, 0] is right");
-    let missing = target
-        .missing([&good, &bad, &short, &also].map(|body| digest(body)).to_vec())
-        .await
-        .map_err(told)?;
-    ensure!(
-        missing == [digest(&bad), digest(&short)],
-        "{} are missing",
-        missing.len()
-    );
+    let batch = vec![
+        update(&good, good.clone()),
+        update(&bad, other),
+        update(&short, short.slice(..499)),
+        update(&also, also.clone()),
+    ];
+    updates(target, "two of four", batch, &[0, 3, 3, 0]).await?;
+    let asked = [&good, &bad, &short, &also].map(|body| digest(body));
+    let missing = target.missing(asked.to_vec()).await?;
+    let both = missing == [digest(&bad), digest(&short)];
+    ensure!(both, "{} are missing", missing.len());
     Ok(())
 }
 
 async fn mixed_read(target: &Target) -> Result<()> {
-    let body = target.body(500);
-    let mut asked = target.store(&[&body]).await?;
-    asked.push(digest(&target.body(500)));
-    let answer = read(target, asked.clone(), &[]).await?;
-    for (digest, code) in asked.iter().zip([0, 5]) {
-        let found = answer
-            .responses
-            .iter()
-            .find(|found| found.digest.as_ref() == Some(digest));
-        let found = found.context("a blob without an answer")?;
-        let seen = found.status.as_ref().map_or(0, |status| status.code);
-        ensure!(seen == code, "code {seen}, where {code} is right");
+    let (body, present) = target.stored(500).await?;
+    let asked = [present, digest(&target.body(500))];
+    let answers = target.read_batch(asked.to_vec(), &[]).await?;
+    for (digest, right) in asked.iter().zip([0, 5]) {
+        let (code, found) = found(&answers, digest)?;
+        ensure!(code == right, "code {code}, where {right} is right");
         ensure!(code != 0 || found.data == body, "other bytes");
     }
     Ok(())
@@ -125,86 +107,59 @@ async fn again(target: &Target) -> Result<()> {
     for _ in 0..2 {
         target.store(&[&body, &body]).await?;
     }
-    let answer = read(target, vec![digest(&body)], &[]).await?;
-    ensure!(
-        answer.responses.first().is_some_and(|found| found.data == body),
-        "other bytes"
-    );
+    let found = read_one(target, &digest(&body), &[]).await?;
+    ensure!(found.data == body, "other bytes");
     Ok(())
 }
 
 async fn empty(target: &Target) -> Result<()> {
-    ensure!(
-        target.update(Vec::new()).await.map_err(told)?.is_empty(),
-        "answers to nothing"
-    );
-    ensure!(
-        read(target, Vec::new(), &[]).await?.responses.is_empty(),
-        "answers to nothing"
-    );
+    updates(target, "nothing", Vec::new(), &[]).await?;
+    let nothing = target.read_batch(Vec::new(), &[]).await?.is_empty();
+    ensure!(nothing, "answers to nothing");
     target.store(&[&Bytes::new()]).await?;
-    let answer = read(target, vec![digest(b"")], &[]).await?;
-    let first = answer.responses.first().context("no answer")?;
-    let code = first.status.as_ref().map_or(0, |status| status.code);
-    ensure!(code == 0 && first.data.is_empty(), "code {code}");
+    let answers = target.read_batch(vec![digest(b"")], &[]).await?;
+    let (code, found) = found(&answers, &digest(b""))?;
+    ensure!(code == 0 && found.data.is_empty(), "code {code}");
     Ok(())
 }
 
 async fn zstd_update(target: &Target) -> Result<()> {
-    if !target
-        .capabilities()
-        .await?
-        .supported_batch_update_compressors
-        .contains(&1)
-    {
+    let supported = &target.capabilities().await?.supported_batch_update_compressors;
+    if !supported.contains(&1) {
         return not_applicable("zstd batches are not advertised");
     }
     let body = target.body(50_000);
     let packed = pack::deflate(&body, 3)?;
-    let codes = target
-        .update(vec![update(&body, packed.clone(), 1)])
-        .await
-        .map_err(told)?;
-    ensure!(codes == [0], "codes {codes:?}");
-    let answer = read(target, vec![digest(&body)], &[]).await?;
-    ensure!(
-        answer.responses.first().is_some_and(|found| found.data == body),
-        "other bytes"
-    );
+    updates(target, "packed", compressed(&body, packed.clone(), 1), &[0]).await?;
+    let found = read_one(target, &digest(&body), &[]).await?;
+    ensure!(found.data == body, "other bytes");
 
     // What does not compress is longer that way, and the same blob.
     let noise = Bytes::from(packed.clone());
     let longer = pack::deflate(&noise, 3)?;
-    let codes = target.update(vec![update(&noise, longer, 1)]).await.map_err(told)?;
-    ensure!(codes == [0], "codes {codes:?}");
-    let read = target.read(&target.blob_name(&digest(&noise)), 0, 0).await;
-    ensure!(read.map_err(told)? == noise, "other bytes");
+    updates(target, "longer", compressed(&noise, longer, 1), &[0]).await?;
+    target.holds(&digest(&noise), &noise).await?;
 
     let (victim, bomb) = (target.body(1000), pack::deflate(&vec![0; 32 << 20], 19)?);
+    let half = packed.get(..packed.len() / 2).unwrap_or_default().to_vec();
     for (what, data) in [
-        ("other content", packed.clone()),
+        ("other content", packed),
         ("a bomb", bomb),
-        ("cut short", packed.get(..packed.len() / 2).unwrap_or_default().to_vec()),
+        ("cut short", half),
         ("not zstd", b"not zstd at all".to_vec()),
     ] {
-        let codes = target.update(vec![update(&victim, data, 1)]).await.map_err(told)?;
-        ensure!(codes == [3], "{what}: codes {codes:?}, where [3] is right");
+        updates(target, what, compressed(&victim, data, 1), &[3]).await?;
     }
     target.expect_missing(&digest(&victim)).await
 }
 
 async fn zstd_read(target: &Target) -> Result<()> {
     let supported = target.capabilities().await?.supported_compressors.contains(&1);
-    let body = target.body(50_000);
-    let digests = target.store(&[&body]).await?;
-    let plain = read(target, digests.clone(), &[]).await?;
-    let plain = plain.responses.first().context("no answer")?;
-    ensure!(
-        plain.compressor == 0 && plain.data == body,
-        "compressed for someone who did not ask"
-    );
-    let answer = read(target, digests, &[0, 1]).await?;
-    let found = answer.responses.first().context("no answer")?;
+    let (body, digest) = target.stored(50_000).await?;
+    let plain = read_one(target, &digest, &[]).await?;
+    let asked = plain.compressor == 0 && plain.data == body;
+    ensure!(asked, "compressed for someone who did not ask");
+    let found = read_one(target, &digest, &[0, 1]).await?;
     let content = match found.compressor {
         0 => found.data.to_vec(),
         1 if supported => pack::inflate(&found.data, body.len() as u64)?,
@@ -217,15 +172,9 @@ async fn zstd_read(target: &Target) -> Result<()> {
 async fn unknown_compressor(target: &Target) -> Result<()> {
     let body = target.body(300);
     for compressor in [2, 3, 99] {
-        match target.update(vec![update(&body, body.clone(), compressor)]).await {
-            Ok(codes) => ensure!(
-                codes == [3],
-                "compressor {compressor}: codes {codes:?}, where [3] is right"
-            ),
-            Err(status) => super::target::expect_code(
-                Err::<(), _>(status),
-                &[russet_reapi::client::tonic::Code::InvalidArgument],
-            )?,
+        for update in compressed(&body, body.to_vec(), compressor) {
+            let refused = target.refuses(update, &[3], &[Code::InvalidArgument]).await;
+            refused.with_context(|| format!("compressor {compressor}"))?;
         }
     }
     target.expect_missing(&digest(&body)).await

@@ -5,9 +5,8 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, stream};
 use russet_reapi::client::tonic::Code;
-use russet_reapi::proto::reapi::Digest;
 
-use super::target::{Target, digest, expect_code, pieces, told};
+use super::target::{Target, Told, digest, expect_code, pieces};
 use crate::{Check, checks};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -37,30 +36,12 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "no message of an answer is larger than a client takes by default (4 MiB)";
 };
 
-async fn upload(target: &Target, body: &Bytes) -> Result<Digest> {
-    let digest = digest(body);
-    let size = target.write(&target.upload_name(&digest), body).await.map_err(told)?;
-    ensure!(size == digest.size_bytes, "committed {size} of {}", digest.size_bytes);
-    Ok(digest)
-}
-
 async fn round_trip(target: &Target) -> Result<()> {
-    for size in [
-        0,
-        1,
-        4096,
-        65_535,
-        65_536,
-        65_537,
-        131_072,
-        131_073,
-        1 << 20,
-        (5 << 20) + 7,
-    ] {
+    let edges = [65_535, 65_536, 65_537, 131_072, 131_073];
+    for size in [0, 1, 4096].into_iter().chain(edges).chain([1 << 20, (5 << 20) + 7]) {
         let body = target.body(size);
-        let digest = upload(target, &body).await.with_context(|| format!("{size} bytes"))?;
-        let read = target.read(&target.blob_name(&digest), 0, 0).await.map_err(told)?;
-        ensure!(read == body, "{size} bytes came back changed");
+        let digest = target.upload(&body).await.with_context(|| format!("{size} bytes"))?;
+        target.holds(&digest, &body).await?;
     }
     Ok(())
 }
@@ -70,7 +51,7 @@ async fn offsets(target: &Target) -> Result<()> {
     let many = usize::try_from(i64::MAX)?;
     for size in [1000, 3 << 20] {
         let body = target.body(size);
-        let name = target.blob_name(&upload(target, &body).await?);
+        let name = target.blob_name(&target.upload(&body).await?);
         for (offset, limit) in [
             (0, 10),
             (10, 0),
@@ -83,32 +64,27 @@ async fn offsets(target: &Target) -> Result<()> {
             (0, many),
         ] {
             let wide = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-            let read = target.read(&name, wide(offset), wide(limit)).await.map_err(told)?;
-            let end = if limit == 0 {
-                size
-            } else {
-                size.min(offset.saturating_add(limit))
-            };
-            ensure!(
-                Some(read.as_slice()) == body.get(offset..end),
-                "offset {offset}, limit {limit} of {size}: {} bytes",
-                read.len()
-            );
+            let read = target.read(&name, wide(offset), wide(limit)).await?;
+            let limit = if limit == 0 { size } else { limit };
+            let right = body.get(offset..size.min(offset.saturating_add(limit)));
+            let length = read.len();
+            let same = Some(read.as_slice()) == right;
+            ensure!(same, "{offset}, {limit} of {size}: {length} bytes");
         }
     }
     Ok(())
 }
 
 async fn out_of_range(target: &Target) -> Result<()> {
-    let name = target.blob_name(&upload(target, &target.body(1000)).await?);
+    let name = target.blob_name(&target.upload(&target.body(1000)).await?);
     for (offset, limit, codes) in [
         (1001, 0, &[Code::OutOfRange][..]),
         (i64::MAX, 0, &[Code::OutOfRange]),
         (-1, 0, &[Code::OutOfRange, Code::InvalidArgument]),
         (0, -1, &[Code::InvalidArgument, Code::OutOfRange]),
     ] {
-        expect_code(target.read(&name, offset, limit).await, codes)
-            .with_context(|| format!("offset {offset}, limit {limit}"))?;
+        let refused = expect_code(target.read(&name, offset, limit).await, codes);
+        refused.with_context(|| format!("offset {offset}, limit {limit}"))?;
     }
     Ok(())
 }
@@ -119,55 +95,47 @@ async fn missing(target: &Target) -> Result<()> {
 }
 
 async fn names(target: &Target) -> Result<()> {
-    let codes = [Code::InvalidArgument, Code::NotFound];
-    let good = digest(&target.body(20));
+    let (codes, prefix) = ([Code::InvalidArgument, Code::NotFound], target.prefix());
+    let (body, uuid) = (target.body(20), target.name());
+    let (digest, hash) = (digest(&body), digest(&body).hash);
     for name in [
-        String::new(),
         "blobs".to_owned(),
-        format!("blobs/{}", good.hash),
-        format!("blobs/{}/", good.hash),
-        format!("blobs/{}/x", good.hash),
-        format!("blobs/{}/-1", good.hash),
-        format!("blobs/abc/{}", good.size_bytes),
-        format!("blobs/{}/{}", "z".repeat(64), good.size_bytes),
-        format!("blobs/../{}/{}", good.hash, good.size_bytes),
-        format!("blobs/{}/99999999999999999999", good.hash),
-        format!("blob/{}/{}", good.hash, good.size_bytes),
-        format!("compressed-blobs/brotli/{}/{}", good.hash, good.size_bytes),
+        format!("blobs/{hash}"),
+        format!("blobs/{hash}/"),
+        format!("blobs/{hash}/x"),
+        format!("blobs/{hash}/-1"),
+        "blobs/abc/20".to_owned(),
+        format!("blobs/{}/20", "z".repeat(64)),
+        format!("blobs/../{hash}/20"),
+        format!("blobs/{hash}/99999999999999999999"),
+        format!("blob/{hash}/20"),
+        format!("compressed-blobs/brotli/{hash}/20"),
     ] {
-        let name = if name.is_empty() {
-            name
-        } else {
-            format!("{}{name}", target.prefix())
-        };
-        expect_code(target.read(&name, 0, 0).await, &codes).with_context(|| format!("reading {name:?}"))?;
+        let read = target.read(&format!("{prefix}{name}"), 0, 0).await;
+        expect_code(read, &codes).with_context(|| format!("reading {name:?}"))?;
     }
-    let body = target.body(20);
-    let (hash, size, uuid) = (digest(&body).hash, body.len(), target.name());
+    expect_code(target.read("", 0, 0).await, &codes).context("no name")?;
     for name in [
-        format!("blobs/{hash}/{size}"),
-        format!("uploads/{uuid}/{hash}/{size}"),
-        format!("uploads/blobs/{hash}/{size}"),
+        format!("blobs/{hash}/20"),
+        format!("uploads/{uuid}/{hash}/20"),
+        format!("uploads/blobs/{hash}/20"),
         format!("uploads/{uuid}/blobs/{hash}/x"),
         format!("uploads/{uuid}/blobs/{hash}/-10"),
-        format!("uploads/{uuid}/blobs/../{size}"),
-        format!("uploads/{uuid}/compressed-blobs/brotli/{hash}/{size}"),
+        format!("uploads/{uuid}/blobs/../20"),
+        format!("uploads/{uuid}/compressed-blobs/brotli/{hash}/20"),
     ] {
-        let name = format!("{}{name}", target.prefix());
-        let written = target.write(&name, &body).await;
+        let written = target.write(&format!("{prefix}{name}"), &body).await;
         expect_code(written, &codes).with_context(|| format!("writing {name:?}"))?;
     }
-    target.expect_missing(&digest(&body)).await
+    target.expect_missing(&digest).await
 }
 
 async fn metadata(target: &Target) -> Result<()> {
     let body = target.body(1000);
     let name = format!("{}/some/file.o", target.upload_name(&digest(&body)));
-    let size = target.write(&name, &body).await.map_err(told)?;
+    let size = target.write(&name, &body).await?;
     ensure!(size == 1000, "committed {size}");
-    let missing = target.missing(vec![digest(&body)]).await.map_err(told)?;
-    ensure!(missing.is_empty(), "acknowledged, and missing");
-    Ok(())
+    target.expect_present(&digest(&body)).await
 }
 
 async fn wrong_content(target: &Target) -> Result<()> {
@@ -178,12 +146,10 @@ async fn wrong_content(target: &Target) -> Result<()> {
         if let Some(byte) = flipped.last_mut() {
             *byte ^= 1;
         }
-        let longer = [body.as_ref(), b"x"].concat();
-        let shorter = body.slice(..size - 1);
         for (what, content) in [
             ("a flipped bit", Bytes::from(flipped)),
-            ("one byte too many", Bytes::from(longer)),
-            ("one byte too few", shorter),
+            ("one byte too many", [body.as_ref(), b"x"].concat().into()),
+            ("one byte too few", body.slice(..size - 1)),
             ("nothing", Bytes::new()),
         ] {
             let outcome = target.write(&target.upload_name(&name), &content).await;
@@ -192,11 +158,11 @@ async fn wrong_content(target: &Target) -> Result<()> {
         target.expect_missing(&name).await?;
         if target.contract {
             let upload = target.upload_name(&name);
-            let lie = Bytes::from(vec![0; size]);
-            expect_code(target.write(&upload, &lie).await, &[Code::InvalidArgument])?;
+            let lie = target.write(&upload, &Bytes::from(vec![0; size])).await;
+            expect_code(lie, &[Code::InvalidArgument])?;
             let kept = super::resume::status(target, &upload).await;
             expect_code(kept, &[Code::NotFound]).context("nothing is left to resume")?;
-            target.write(&upload, &body).await.map_err(told)?;
+            target.write(&upload, &body).await?;
         }
     }
     Ok(())
@@ -210,11 +176,9 @@ async fn wrong_offset(target: &Target) -> Result<()> {
         if let Some(second) = messages.get_mut(1) {
             second.write_offset += shift;
         }
-        expect_code(
-            target.write_pieces(messages).await,
-            &[Code::InvalidArgument, Code::OutOfRange],
-        )
-        .with_context(|| format!("shifted by {shift}"))?;
+        let refused = target.write_pieces(messages).await;
+        let refused = expect_code(refused, &[Code::InvalidArgument, Code::OutOfRange]);
+        refused.with_context(|| format!("shifted by {shift}"))?;
     }
     target.expect_missing(&name).await
 }
@@ -224,11 +188,11 @@ async fn unfinished(target: &Target) -> Result<()> {
     let name = digest(&body);
     let messages = pieces(&target.upload_name(&name), &body.slice(..100_000), 0, false);
     match target.write_pieces(messages).await {
-        Ok(size) => ensure!(
-            !target.contract && (0..=100_000).contains(&size),
-            "committed {size} of half an upload"
-        ),
-        Err(status) if target.contract => expect_code(Err::<(), _>(status), &[Code::InvalidArgument])?,
+        Ok(size) => {
+            let right = !target.contract && (0..=100_000).contains(&size);
+            ensure!(right, "committed {size} of half an upload");
+        }
+        Err(told) if target.contract => told.is(&[Code::InvalidArgument])?,
         Err(_) => {}
     }
     target.expect_missing(&name).await
@@ -237,57 +201,36 @@ async fn unfinished(target: &Target) -> Result<()> {
 /// The client sends one message and then nothing: who waits for the rest waits for ever.
 async fn early(target: &Target) -> Result<()> {
     let body = target.body(3 << 20);
-    let name = upload(target, &body).await?;
-    let first: Vec<_> = pieces(&target.upload_name(&name), &body, 0, true)
-        .into_iter()
-        .take(1)
-        .collect();
+    let name = target.upload(&body).await?;
+    let first = pieces(&target.upload_name(&name), &body, 0, true).into_iter().take(1);
     let request = target.request(stream::iter(first).chain(stream::pending()));
-    let answer = target
-        .bytes()
-        .write(request)
-        .await
-        .map_err(told)
-        .context("the server waits for what it has")?;
-    let size = answer.get_ref().committed_size;
-    ensure!(
-        size == name.size_bytes,
-        "committed {size}, where the full {} is right",
-        name.size_bytes
-    );
+    let answer = target.bytes().write(request).await.map_err(Told);
+    let size = answer
+        .context("the server waits for what it has")?
+        .get_ref()
+        .committed_size;
+    let full = name.size_bytes;
+    ensure!(size == full, "committed {size}, where the full {full} is right");
     Ok(())
 }
 
 async fn racing(target: &Target) -> Result<()> {
     let body = target.body(400_000);
-    let digest = digest(&body);
-    let writers = (0..16).map(|_| async {
-        let size = target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
-        ensure!(size == digest.size_bytes, "committed {size}");
-        Ok(())
-    });
-    try_join_all(writers).await?;
-    let read = target.read(&target.blob_name(&digest), 0, 0).await.map_err(told)?;
-    ensure!(read == body, "other bytes");
-    Ok(())
+    try_join_all((0..16).map(|_| target.upload(&body))).await?;
+    target.holds(&digest(&body), &body).await
 }
 
 async fn messages(target: &Target) -> Result<()> {
     let body = target.body(12 << 20);
-    let digest = upload(target, &body).await?;
+    let digest = target.upload(&body).await?;
     let request = russet_reapi::proto::bytestream::ReadRequest {
         resource_name: target.blob_name(&digest),
         ..Default::default()
     };
-    let mut stream = target
-        .bytes()
-        .max_decoding_message_size(4 << 20)
-        .read(target.request(request))
-        .await
-        .map_err(told)?
-        .into_inner();
-    let mut total = 0;
-    while let Some(piece) = stream.message().await.map_err(told)? {
+    let mut client = target.bytes().max_decoding_message_size(4 << 20);
+    let answer = client.read(target.request(request)).await.map_err(Told)?;
+    let (mut stream, mut total) = (answer.into_inner(), 0);
+    while let Some(piece) = stream.message().await.map_err(Told)? {
         total += piece.data.len();
     }
     ensure!(total == body.len(), "{total} bytes");

@@ -1,14 +1,11 @@
 //! What the server says about itself, and whether it is true.
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
-use russet_reapi::client::CapabilitiesClient;
 use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::health::HealthCheckRequest;
-use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
-use russet_reapi::proto::reapi::{BatchReadBlobsRequest, FindMissingBlobsRequest, GetCapabilitiesRequest};
+use russet_reapi::proto::reapi::FindMissingBlobsRequest;
 
-use super::target::{Target, digest, digest_in, expect_code, told};
+use super::target::{Target, Told, digest, digest_in, expect_code, path, pieces, update};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -25,36 +22,16 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
 };
 
 async fn sane(target: &Target) -> Result<()> {
-    let request = GetCapabilitiesRequest {
-        instance_name: target.instance.clone(),
-    };
-    let answer = CapabilitiesClient::new(target.channel.clone())
-        .get_capabilities(target.request(request))
-        .await
-        .map_err(told)?
-        .into_inner();
+    let answer = target.server_capabilities().await?;
     let cache = answer.cache_capabilities.context("no cache capabilities")?;
-    ensure!(
-        cache.digest_functions.contains(&1),
-        "SHA-256 is not among {:?}",
-        cache.digest_functions
-    );
-    let (low, high) = (
-        answer.low_api_version.context("no low_api_version")?,
-        answer.high_api_version.context("no high_api_version")?,
-    );
-    ensure!(
-        low.major == 2 && low.minor == 0 && high.major == 2,
-        "versions {}.{} to {}.{} leave clients of 2.0 out",
-        low.major,
-        low.minor,
-        high.major,
-        high.minor
-    );
-    ensure!(
-        cache.max_batch_total_size_bytes >= 0 && cache.max_cas_blob_size_bytes >= 0,
-        "negative limits"
-    );
+    let functions = cache.digest_functions;
+    ensure!(functions.contains(&1), "SHA-256 is not among {functions:?}");
+    let low = answer.low_api_version.context("no low_api_version")?;
+    let high = answer.high_api_version.context("no high_api_version")?;
+    let inclusive = low.major == 2 && low.minor == 0 && high.major == 2;
+    ensure!(inclusive, "versions {low:?} to {high:?} leave clients of 2.0 out");
+    let limits = [cache.max_batch_total_size_bytes, cache.max_cas_blob_size_bytes];
+    ensure!(limits.iter().all(|limit| *limit >= 0), "negative limits: {limits:?}");
     Ok(())
 }
 
@@ -62,39 +39,31 @@ async fn functions(target: &Target) -> Result<()> {
     for function in target.functions().await? {
         let body = target.body(1000);
         let digest = digest_in(function, &body);
-        let name = match function.segment() {
-            None => format!("blobs/{}/{}", digest.hash, digest.size_bytes),
-            Some(segment) => format!("blobs/{segment}/{}/{}", digest.hash, digest.size_bytes),
-        };
+        let name = format!("blobs/{}", path(function, &digest));
         let upload = format!("{}uploads/{}/{name}", target.prefix(), target.name());
-        let before = target.missing_in(function, vec![digest.clone()]).await.map_err(told)?;
+        let before = target.missing_in(function, vec![digest.clone()]).await?;
         ensure!(before.len() == 1, "{function:?}: there before it was stored");
-        let size = target.write(&upload, &body).await.map_err(told)?;
+        let size = target.write(&upload, &body).await?;
         ensure!(size == 1000, "{function:?}: committed {size}");
-        let after = target.missing_in(function, vec![digest.clone()]).await.map_err(told)?;
+        let after = target.missing_in(function, vec![digest.clone()]).await?;
         ensure!(after.is_empty(), "{function:?}: missing after it was stored");
         let name = format!("{}{name}", target.prefix());
-        let read = target.read(&name, 0, 0).await;
-        ensure!(read.map_err(told)? == body, "{function:?}: other bytes came back");
+        let read = target.read(&name, 0, 0).await?;
+        ensure!(read == body, "{function:?}: other bytes came back");
         if !target.contract {
             continue;
         }
-        let other_size = name.replace("/1000", "/999");
-        expect_code(target.read(&other_size, 0, 0).await, &[Code::NotFound]).context("a blob of another size")?;
+        let other_size = target.read(&name.replace("/1000", "/999"), 0, 0).await;
+        expect_code(other_size, &[Code::NotFound]).context("a blob of another size")?;
         for other in target.functions().await? {
-            let same = digest_in(function, &body);
-            let missing = target.missing_in(other, vec![same]).await.map_err(told)?;
-            ensure!(
-                missing.is_empty() == (other == function),
-                "{function:?}'s blob, asked for by {other:?}: {missing:?}"
-            );
+            let missing = target.missing_in(other, vec![digest.clone()]).await?;
+            let right = missing.is_empty() == (other == function);
+            ensure!(right, "{function:?}'s blob, asked for by {other:?}: {missing:?}");
         }
     }
-    let advertised = target.capabilities().await?.digest_functions.clone();
-    for (function, length) in [(2, 40), (3, 32), (5, 96), (6, 128), (7, 32)] {
-        if advertised.contains(&function) {
-            continue;
-        }
+    let advertised = &target.capabilities().await?.digest_functions;
+    let lengths = [(2, 40), (3, 32), (5, 96), (6, 128), (7, 32)].into_iter();
+    for (function, length) in lengths.filter(|(function, _)| !advertised.contains(function)) {
         let mut digest = digest(b"x");
         digest.hash = "a".repeat(length);
         let request = FindMissingBlobsRequest {
@@ -116,58 +85,27 @@ async fn batch_limit(target: &Target) -> Result<()> {
         return not_applicable("the server advertises no limit");
     }
     if limit > 128 << 20 {
-        return not_applicable(format!(
-            "the advertised limit of {limit} bytes is more than a message should have"
-        ));
+        let why = format!("the advertised limit of {limit} bytes is more than a message should have");
+        return not_applicable(why);
     }
-    let sizes = [limit / 2, limit - limit / 2 - 10, 10];
-    let bodies: Vec<Bytes> = sizes.iter().map(|size| target.body(*size)).collect();
-    let digests = target
-        .store(&bodies.iter().collect::<Vec<_>>())
-        .await
-        .context("a batch of exactly the limit")?;
+    let bodies = [limit / 2, limit - limit / 2 - 10, 10].map(|size| target.body(size));
+    let stored = target.store(&bodies.each_ref()).await;
+    let mut digests = stored.context("a batch of exactly the limit")?;
     let over = target.body(limit + 1);
-    let update = Update {
-        digest: Some(digest(&over)),
-        data: over.clone(),
-        compressor: 0,
-    };
-    match target.update(vec![update]).await {
-        Err(status) => expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted])?,
-        Ok(codes) => ensure!(codes == [3] || codes == [8], "over the limit, a batch got {codes:?}"),
-    }
+    let refusals = [Code::InvalidArgument, Code::ResourceExhausted];
+    let refused = target.refuses(update(&over, over.clone()), &[3, 8], &refusals).await;
+    refused.context("over the limit")?;
     target.expect_missing(&digest(&over)).await?;
 
-    let read = |digests: Vec<_>| BatchReadBlobsRequest {
-        instance_name: target.instance.clone(),
-        digests,
-        digest_function: 1,
-        ..BatchReadBlobsRequest::default()
-    };
-    let answer = target
-        .cas()
-        .batch_read_blobs(target.request(read(digests.clone())))
-        .await
-        .map_err(told)
-        .context("reading exactly the limit")?
-        .into_inner();
-    for (response, body) in answer.responses.iter().zip(&bodies) {
+    let answers = target.read_batch(digests.clone(), &[]).await;
+    for (response, body) in answers.context("reading exactly the limit")?.iter().zip(&bodies) {
         ensure!(response.data == *body, "reading exactly the limit gave other bytes");
     }
-    let more = target.store(&[&target.body(1)]).await?;
-    let answer = target
-        .cas()
-        .batch_read_blobs(target.request(read([digests, more].concat())))
-        .await;
-    match answer {
-        Err(status) => expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted]),
-        Ok(answer) => {
-            let given: usize = answer
-                .get_ref()
-                .responses
-                .iter()
-                .map(|response| response.data.len())
-                .sum();
+    digests.push(target.stored(1).await?.1);
+    match target.read_batch(digests, &[]).await {
+        Err(told) => told.is(&refusals),
+        Ok(answers) => {
+            let given: usize = answers.iter().map(|response| response.data.len()).sum();
             ensure!(given <= limit, "{given} bytes were given, {limit} promised");
             Ok(())
         }
@@ -181,22 +119,18 @@ async fn blob_limit(target: &Target) -> Result<()> {
     }
     let mut digest = digest(&target.body(20));
     digest.size_bytes = limit + 1;
-    let name = target.upload_name(&digest);
-    let first = super::target::pieces(&name, &target.body(20), 0, false);
-    let answer = target.write_pieces(first).await;
-    expect_code(
-        answer,
-        &[Code::InvalidArgument, Code::ResourceExhausted, Code::FailedPrecondition],
-    )
+    let first = pieces(&target.upload_name(&digest), &target.body(20), 0, false);
+    let refusals = [Code::InvalidArgument, Code::ResourceExhausted, Code::FailedPrecondition];
+    expect_code(target.write_pieces(first).await, &refusals)
 }
 
 async fn health(target: &Target) -> Result<()> {
-    let request = HealthCheckRequest { service: String::new() };
-    match target.health().check(target.request(request)).await {
-        Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no health service"),
-        Err(status) => Err(told(status)),
-        Ok(answer) => {
-            ensure!(answer.get_ref().status == 1, "status {}", answer.get_ref().status);
+    let request = target.request(HealthCheckRequest { service: String::new() });
+    match target.health().check(request).await.map_err(Told) {
+        Err(told) if told.0.code() == Code::Unimplemented => not_applicable("the server has no health service"),
+        answer => {
+            let status = answer?.get_ref().status;
+            ensure!(status == 1, "status {status}");
             Ok(())
         }
     }

@@ -6,7 +6,7 @@ use russet_reapi::client::tonic::Code;
 use russet_reapi::pack;
 use russet_reapi::proto::reapi::Digest;
 
-use super::target::{Target, digest, expect_code, told};
+use super::target::{Target, digest, expect_code};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -22,6 +22,7 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "the empty blob can be read and written compressed";
 };
 
+/// Fails with "not applicable" on servers without zstd.
 async fn supported(target: &Target) -> Result<()> {
     if !target.capabilities().await?.supported_compressors.contains(&1) {
         return not_applicable("zstd is not advertised");
@@ -34,12 +35,8 @@ fn upload(target: &Target, digest: &Digest) -> String {
 }
 
 fn name(target: &Target, digest: &Digest) -> String {
-    format!(
-        "{}compressed-blobs/zstd/{}/{}",
-        target.prefix(),
-        digest.hash,
-        digest.size_bytes
-    )
+    let (prefix, hash) = (target.prefix(), &digest.hash);
+    format!("{prefix}compressed-blobs/zstd/{hash}/{}", digest.size_bytes)
 }
 
 async fn write(target: &Target) -> Result<()> {
@@ -49,32 +46,34 @@ async fn write(target: &Target) -> Result<()> {
         let digest = digest(&body);
         let packed = Bytes::from(pack::deflate(&body, 3)?);
         let length = i64::try_from(packed.len())?;
-        let committed = target.write(&upload(target, &digest), &packed).await.map_err(told)?;
+        let committed = target.write(&upload(target, &digest), &packed).await?;
         ensure!(
             committed == length,
-            "committed {committed}, where the {length} compressed bytes are right"
+            "committed {committed}, not the {length} compressed bytes"
         );
-        let plain = target.read(&target.blob_name(&digest), 0, 0).await.map_err(told)?;
-        ensure!(plain == body, "other bytes came of {size}");
-        let again = target.write(&upload(target, &digest), &packed).await.map_err(told)?;
-        ensure!(
-            again == -1 || (!target.contract && again == length),
-            "again, it committed {again}"
-        );
+        target.holds(&digest, &body).await?;
+        let again = target.write(&upload(target, &digest), &packed).await?;
+        let right = again == -1 || (!target.contract && again == length);
+        ensure!(right, "again, it committed {again}");
         if !target.contract {
             continue;
         }
-        let whole = target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
-        ensure!(whole == digest.size_bytes, "plain, it committed {whole}");
+        target.upload(&body).await.context("plain")?;
         let (from, length) = (size / 3, size / 2);
-        let part = target
-            .read(&target.blob_name(&digest), i64::try_from(from)?, i64::try_from(length)?)
-            .await
-            .map_err(told)?;
+        let (first, limit) = (i64::try_from(from)?, i64::try_from(length)?);
+        let part = target.read(&target.blob_name(&digest), first, limit).await?;
         ensure!(part == body.slice(from..from + length), "other bytes from {from}");
-        let sent = target.read(&name(target, &digest), 0, 0).await.map_err(told)?;
+        let sent = target.read(&name(target, &digest), 0, 0).await?;
         ensure!(sent == packed, "what was stored compressed was compressed again");
     }
+    Ok(())
+}
+
+/// Fails unless the blob, read compressed from there, is these bytes.
+async fn comes(target: &Target, digest: &Digest, from: usize, rest: &[u8]) -> Result<()> {
+    let packed = target.read(&name(target, digest), i64::try_from(from)?, 0).await?;
+    let content = pack::inflate(&packed, rest.len() as u64).with_context(|| format!("from {from}"))?;
+    ensure!(content == rest, "other bytes from {from}");
     Ok(())
 }
 
@@ -82,11 +81,8 @@ async fn read(target: &Target) -> Result<()> {
     supported(target).await?;
     for size in [16, 1000, 3 << 20] {
         let body = target.body(size);
-        let digest = digest(&body);
-        target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
-        let packed = target.read(&name(target, &digest), 0, 0).await.map_err(told)?;
-        let content = pack::inflate(&packed, size as u64).context("not what was stored")?;
-        ensure!(content == body, "other bytes came of {size}");
+        let digest = target.upload(&body).await?;
+        comes(target, &digest, 0, &body).await?;
     }
     let absent = digest(&target.body(20));
     expect_code(target.read(&name(target, &absent), 0, 0).await, &[Code::NotFound])
@@ -95,16 +91,9 @@ async fn read(target: &Target) -> Result<()> {
 async fn offset(target: &Target) -> Result<()> {
     supported(target).await?;
     let body = target.body(1 << 20);
-    let digest = digest(&body);
-    target.write(&target.upload_name(&digest), &body).await.map_err(told)?;
+    let digest = target.upload(&body).await?;
     for at in [1, 70_000, (1 << 20) - 1] {
-        let packed = target
-            .read(&name(target, &digest), i64::try_from(at)?, 0)
-            .await
-            .map_err(told)?;
-        let rest = body.slice(at..);
-        let content = pack::inflate(&packed, rest.len() as u64).with_context(|| format!("from {at}"))?;
-        ensure!(content == rest, "other bytes from {at}");
+        comes(target, &digest, at, &body.slice(at..)).await?;
     }
     Ok(())
 }
@@ -128,23 +117,17 @@ async fn hostile(target: &Target) -> Result<()> {
         ("followed by garbage", [good.as_slice(), b"garbage"].concat()),
     ] {
         let outcome = target.write(&upload(target, &name), &content.into()).await;
-        expect_code(outcome, &[Code::InvalidArgument]).with_context(|| what.to_owned())?;
+        expect_code(outcome, &[Code::InvalidArgument]).context(what)?;
     }
     target.expect_missing(&name).await
 }
 
 async fn empty(target: &Target) -> Result<()> {
     supported(target).await?;
-    let nothing = digest(b"");
-    let packed = pack::deflate(b"", 3)?;
-    target
-        .write(&upload(target, &nothing), &packed.into())
-        .await
-        .map_err(told)?;
-    let read = target.read(&name(target, &nothing), 0, 0).await.map_err(told)?;
-    ensure!(
-        read.is_empty() || pack::inflate(&read, 0).is_ok_and(|content| content.is_empty()),
-        "the empty blob has content"
-    );
+    let (nothing, packed) = (digest(b""), pack::deflate(b"", 3)?);
+    target.write(&upload(target, &nothing), &packed.into()).await?;
+    let read = target.read(&name(target, &nothing), 0, 0).await?;
+    let empty = read.is_empty() || pack::inflate(&read, 0).is_ok_and(|content| content.is_empty());
+    ensure!(empty, "the empty blob has content");
     Ok(())
 }

@@ -4,15 +4,13 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use prost::Message as _;
 use russet_reapi::client::tonic::Code;
-use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{
-    ActionResult, BatchUpdateBlobsRequest, BatchUpdateBlobsResponse, Directory, DirectoryNode, FindMissingBlobsRequest,
-    GetTreeRequest,
+    ActionResult, BatchUpdateBlobsResponse, Digest, Directory, DirectoryNode, FindMissingBlobsRequest, GetTreeRequest,
 };
 use russet_reapi::wire::put_bytes;
 
 use super::raw;
-use super::target::{Target, digest, expect_code, pieces, told};
+use super::target::{Target, batch, digest, expect_code, pieces, put, update};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -40,9 +38,9 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "of two blobs of one batch with the same digest the one that lies is refused, and the other is what is read";
     instances, "reapi-hostile-instance-names", "REAPI instance_name":
         "instance names with traversal, NUL or reserved words reach nobody else's blobs";
-    frames, "reapi-hostile-frames", "gRPC over HTTP/2: length-prefixed messages":
+    frames, "reapi-hostile-frames", "gRPC over HTTP/2: length-prefixed messages" [contract]:
         "messages that are cut, doubled, absent, compressed or of an absurd length get the right code";
-    exact, "reapi-hostile-names-and-numbers", "contract: gRPC status codes":
+    exact, "reapi-hostile-names-and-numbers", "contract: gRPC status codes" [contract]:
         "names, offsets, limits and sizes that are none get exactly the contract's code, and nothing is stored";
 };
 
@@ -60,54 +58,40 @@ const UPDATE: &str = METHODS[4];
 
 /// It still works.
 async fn lives(target: &Target) -> Result<()> {
-    let body = target.body(100);
-    let stored = target
-        .store(&[&body])
-        .await
-        .context("the server does not work any more")?;
-    let missing = target.missing(stored).await.map_err(told)?;
-    ensure!(missing.is_empty(), "the server does not work any more");
-    Ok(())
+    let works = async {
+        let (_, stored) = target.stored(100).await?;
+        target.expect_present(&stored).await
+    };
+    works.await.context("the server does not work any more")
 }
 
 async fn garbage(target: &Target) -> Result<()> {
     for method in METHODS {
-        for bytes in [
-            &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
-            b"\x0a\xff\x01",
-            b"\x08",
-        ] {
+        for bytes in [&[0xff; 11][..], b"\x0a\xff\x01", b"\x08"] {
             let code = raw::refused(target, method, Bytes::from_static(bytes)).await?;
             // Most libraries say INTERNAL for what they cannot decode; UNKNOWN or OK would hide it.
-            ensure!(
-                matches!(code, Code::InvalidArgument | Code::Internal),
-                "{method} of {bytes:?}: {code:?}"
-            );
+            let right = matches!(code, Code::InvalidArgument | Code::Internal);
+            ensure!(right, "{method} of {bytes:?}: {code:?}");
         }
     }
     lives(target).await
 }
 
+/// A batch of one honest update, as its client would encode it.
+fn honest(target: &Target, body: &Bytes) -> Vec<u8> {
+    let updates = vec![update(body, body.clone())];
+    batch(&target.instance, updates).encode_to_vec()
+}
+
 async fn truncated(target: &Target) -> Result<()> {
     let body = target.body(300);
-    let request = BatchUpdateBlobsRequest {
-        instance_name: target.instance.clone(),
-        requests: vec![Update {
-            digest: Some(digest(&body)),
-            data: body.clone(),
-            compressor: 0,
-        }],
-        digest_function: 0,
-    };
-    let whole = request.encode_to_vec();
+    let whole = honest(target, &body);
     for cut in (1..whole.len()).step_by(7) {
         let bytes = Bytes::from(whole.get(..cut).unwrap_or_default().to_vec());
         // Cut between two fields it is a smaller request, which may well be answered.
         let _ = raw::call(target, UPDATE, bytes).await;
-        target
-            .expect_missing(&digest(&body))
-            .await
-            .with_context(|| format!("cut at {cut}"))?;
+        let stored = target.expect_missing(&digest(&body)).await;
+        stored.with_context(|| format!("cut at {cut}"))?;
     }
     lives(target).await
 }
@@ -132,96 +116,71 @@ async fn oversized(target: &Target) -> Result<()> {
         limit.saturating_mul(4)
     };
     let body = target.body(beyond.clamp(16 << 20, 72 << 20));
-    let update = Update {
-        digest: Some(digest(&body)),
-        data: body.clone(),
-        compressor: 0,
-    };
-    match target.update(vec![update]).await {
-        // A connection cut off while sending is a refusal too.
-        Err(status) => expect_code(
-            Err::<(), _>(status),
-            &[
-                Code::InvalidArgument,
-                Code::ResourceExhausted,
-                Code::OutOfRange,
-                Code::Unavailable,
-                Code::Internal,
-                Code::Cancelled,
-                Code::Unknown,
-            ],
-        )?,
-        Ok(codes) => ensure!(codes == [3] || codes == [8], "codes {codes:?}"),
-    }
+    // A connection cut off while sending is a refusal too.
+    let refusals = [
+        Code::InvalidArgument,
+        Code::ResourceExhausted,
+        Code::OutOfRange,
+        Code::Unavailable,
+        Code::Internal,
+        Code::Cancelled,
+        Code::Unknown,
+    ];
+    target.refuses(update(&body, body.clone()), &[3, 8], &refusals).await?;
     target.expect_missing(&digest(&body)).await?;
     lives(target).await
 }
 
 async fn absurd_sizes(target: &Target) -> Result<()> {
     let body = target.body(100);
+    let refusals = [
+        Code::InvalidArgument,
+        Code::ResourceExhausted,
+        Code::FailedPrecondition,
+        Code::OutOfRange,
+    ];
     for size in [i64::MAX, i64::MAX - 1, 1 << 50] {
         let mut claimed = digest(&body);
         claimed.size_bytes = size;
-        let update = Update {
-            digest: Some(claimed.clone()),
-            data: body.clone(),
-            compressor: 0,
-        };
+        let mut update = update(&body, body.clone());
+        update.digest = Some(claimed.clone());
         match target.update(vec![update]).await {
             Ok(codes) => ensure!(codes != [0], "a blob of 100 bytes was taken for {size}"),
-            Err(status) => expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted])?,
+            Err(told) => told.is(&[Code::InvalidArgument, Code::ResourceExhausted])?,
         }
         let written = target.write(&target.upload_name(&claimed), &body).await;
-        expect_code(
-            written,
-            &[
-                Code::InvalidArgument,
-                Code::ResourceExhausted,
-                Code::FailedPrecondition,
-                Code::OutOfRange,
-            ],
-        )
-        .with_context(|| format!("an upload of {size}"))?;
-        target
-            .read(&target.blob_name(&claimed), 0, 0)
-            .await
-            .err()
-            .context("it was read")?;
+        expect_code(written, &refusals).with_context(|| format!("an upload of {size}"))?;
+        let read = target.read(&target.blob_name(&claimed), 0, 0).await;
+        read.err().context("it was read")?;
     }
     target.expect_missing(&digest(&body)).await?;
     lives(target).await
 }
 
 async fn many(target: &Target) -> Result<()> {
-    let digests: Vec<_> = (0..100_000_u32).map(|number| digest(&number.to_be_bytes())).collect();
-    if let Err(status) = target.missing(digests).await {
-        expect_code(Err::<(), _>(status), &[Code::InvalidArgument, Code::ResourceExhausted])?;
+    let digests = (0..100_000_u32).map(|number| digest(&number.to_be_bytes()));
+    if let Err(told) = target.missing(digests.collect()).await {
+        told.is(&[Code::InvalidArgument, Code::ResourceExhausted])?;
     }
     lives(target).await
 }
 
 async fn cycle(target: &Target) -> Result<()> {
     let mut chain = Directory::default();
-    let mut bodies: Vec<Bytes> = Vec::new();
+    let mut bodies = vec![Bytes::from(chain.encode_to_vec())];
     for depth in 0..2000 {
-        let bytes = Bytes::from(chain.encode_to_vec());
-        let below = digest(&bytes);
-        bodies.push(bytes);
-        chain = Directory {
-            directories: vec![DirectoryNode {
-                name: format!("{}-{depth}", target.instance),
-                digest: Some(below),
-            }],
-            ..Directory::default()
-        };
+        let below = bodies.last().map(|bytes| digest(bytes));
+        chain.directories = vec![DirectoryNode {
+            name: format!("{}-{depth}", target.instance),
+            digest: below,
+        }];
+        bodies.push(chain.encode_to_vec().into());
     }
-    bodies.push(chain.encode_to_vec().into());
     for part in bodies.chunks(500) {
         target.store(&part.iter().collect::<Vec<_>>()).await?;
     }
-    let noise = target.body(1000);
-    target.store(&[&noise]).await?;
-    for root in [digest(&chain.encode_to_vec()), digest(&noise)] {
+    let (_, noise) = target.stored(1000).await?;
+    for root in [digest(&chain.encode_to_vec()), noise] {
         let request = GetTreeRequest {
             instance_name: target.instance.clone(),
             root_digest: Some(root),
@@ -235,49 +194,39 @@ async fn cycle(target: &Target) -> Result<()> {
     lives(target).await
 }
 
+/// A field of a message, if there is anything in it.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    if !bytes.is_empty() {
+        put_bytes(&mut message, number, bytes);
+    }
+    message
+}
+
 /// A number where bytes belong, and the other way round. Some libraries take such fields for ones they do not know.
 async fn mistyped(target: &Target) -> Result<()> {
-    let body = target.body(300);
+    let (body, instance) = (target.body(300), field(1, target.instance.as_bytes()));
     let stored = digest(&body);
-    let request = |part: &[u8]| {
-        let mut bytes = Vec::new();
-        if !target.instance.is_empty() {
-            put_bytes(&mut bytes, 1, target.instance.as_bytes());
-        }
-        put_bytes(&mut bytes, 2, part);
-        Bytes::from(bytes)
-    };
-    let mut without_digest = vec![1 << 3, 7];
-    put_bytes(&mut without_digest, 2, &body);
-    let mut without_data = Vec::new();
-    put_bytes(&mut without_data, 1, &stored.encode_to_vec());
-    without_data.extend_from_slice(&[2 << 3, 7]);
+    let number = |field: u8| vec![field << 3, 7];
+    let without_digest = [number(1), field(2, &body)].concat();
+    let without_data = [field(1, &stored.encode_to_vec()), number(2)].concat();
     // A hash that is a number, and a size that is text.
-    let mut wrong_digest = vec![1 << 3, 7];
-    put_bytes(&mut wrong_digest, 2, b"300");
-    let mut with_wrong_digest = Vec::new();
-    put_bytes(&mut with_wrong_digest, 1, &wrong_digest);
-    put_bytes(&mut with_wrong_digest, 2, &body);
+    let wrong_digest = [number(1), field(2, b"300")].concat();
+    let with_wrong_digest = [field(1, &wrong_digest), field(2, &body)].concat();
     for part in [&without_digest, &without_data, &with_wrong_digest] {
-        if let Ok(answer) = raw::call(target, UPDATE, request(part)).await {
+        let request = [instance.clone(), field(2, part)].concat();
+        if let Ok(answer) = raw::call(target, UPDATE, request).await {
             let answer = BatchUpdateBlobsResponse::decode(answer).context("no answer to a batch")?;
-            let codes: Vec<_> = answer
-                .responses
-                .iter()
-                .map(|one| one.status.as_ref().map_or(0, |status| status.code))
-                .collect();
+            let codes = answer.responses.iter();
+            let codes = codes.map(|one| one.status.as_ref().map_or(0, |status| status.code));
+            let codes: Vec<_> = codes.collect();
             ensure!(!codes.contains(&0), "mis-typed, but {codes:?}");
         }
         target.expect_missing(&stored).await?;
     }
     let action = digest(&target.body(50));
     // The result of the action is a number.
-    let mut result = Vec::new();
-    if !target.instance.is_empty() {
-        put_bytes(&mut result, 1, target.instance.as_bytes());
-    }
-    put_bytes(&mut result, 2, &action.encode_to_vec());
-    result.extend_from_slice(&[3 << 3, 7]);
+    let result = [instance, field(2, &action.encode_to_vec()), number(3)].concat();
     raw::refused(target, METHODS[2], result).await?;
     expect_code(target.result(&action).await, &[Code::NotFound])?;
     lives(target).await
@@ -285,30 +234,18 @@ async fn mistyped(target: &Target) -> Result<()> {
 
 async fn how_many(target: &Target) -> Result<()> {
     let body = target.body(300);
-    let request = BatchUpdateBlobsRequest {
-        instance_name: target.instance.clone(),
-        requests: vec![Update {
-            digest: Some(digest(&body)),
-            data: body.clone(),
-            compressor: 0,
-        }],
-        digest_function: 0,
-    };
-    let once = Bytes::from(request.encode_to_vec());
+    let once = Bytes::from(honest(target, &body));
+    let refusals = [
+        Code::InvalidArgument,
+        Code::Internal,
+        Code::Unimplemented,
+        Code::Cancelled,
+        Code::Unknown,
+    ];
     for messages in [vec![], vec![once.clone(), once]] {
         let count = messages.len();
         let answer = raw::call_with(target, UPDATE, messages).await;
-        expect_code(
-            answer,
-            &[
-                Code::InvalidArgument,
-                Code::Internal,
-                Code::Unimplemented,
-                Code::Cancelled,
-                Code::Unknown,
-            ],
-        )
-        .with_context(|| format!("{count} messages"))?;
+        expect_code(answer, &refusals).with_context(|| format!("{count} messages"))?;
         target.expect_missing(&digest(&body)).await?;
     }
     lives(target).await
@@ -316,11 +253,10 @@ async fn how_many(target: &Target) -> Result<()> {
 
 async fn changing_mind(target: &Target) -> Result<()> {
     let (first, second) = (target.body(200_000), target.body(200_000));
-    let names = [&first, &second].map(|body| target.upload_name(&digest(body)));
-    let [ours, theirs] = &names;
-    let mut messages = pieces(ours, &first, 0, true);
+    let [ours, theirs] = [&first, &second].map(|body| target.upload_name(&digest(body)));
+    let mut messages = pieces(&ours, &first, 0, true);
     if let Some(last) = messages.last_mut() {
-        last.resource_name.clone_from(theirs);
+        last.resource_name = theirs;
     }
     let answer = target.write_pieces(messages).await;
     expect_code(answer, &[Code::InvalidArgument])?;
@@ -332,46 +268,31 @@ async fn changing_mind(target: &Target) -> Result<()> {
 
 async fn twins(target: &Target) -> Result<()> {
     let (body, lie) = (target.body(3000), target.body(3000));
-    let update = |data: &Bytes| Update {
-        digest: Some(digest(&body)),
-        data: data.clone(),
-        compressor: 0,
-    };
-    for batch in [[update(&lie), update(&body)], [update(&body), update(&lie)]] {
-        match target.update(batch.to_vec()).await {
+    let [lying, honest] = [&lie, &body].map(|data| update(&body, data.clone()));
+    for (place, batch) in [(1, vec![lying.clone(), honest.clone()]), (0, vec![honest, lying])] {
+        match target.update(batch).await {
             // A batch that names a blob twice may be refused as a whole.
-            Err(status) => return expect_code(Err::<(), _>(status), &[Code::InvalidArgument]),
-            Ok(codes) => {
-                let honest = batch.iter().position(|one| one.data == body).unwrap_or(0);
-                ensure!(codes.get(honest) == Some(&0), "the honest one got {codes:?}");
-            }
+            Err(told) => return told.is(&[Code::InvalidArgument]),
+            Ok(codes) => ensure!(codes.get(place) == Some(&0), "the honest one got {codes:?}"),
         }
-        let read = target.read(&target.blob_name(&digest(&body)), 0, 0).await;
-        ensure!(read.map_err(told)? == body, "other bytes came back");
+        target.holds(&digest(&body), &body).await?;
     }
     lives(target).await
 }
 
-/// A server may keep one store for all names, as long as it says so by doing it for every name.
-async fn shares_instances(target: &Target) -> Result<bool> {
-    let action = digest(&target.body(50));
-    let request = russet_reapi::proto::reapi::UpdateActionResultRequest {
-        instance_name: format!("{}-another", target.instance),
-        action_digest: Some(action.clone()),
-        action_result: Some(ActionResult::default()),
-        ..Default::default()
-    };
-    let _ = target.actions().update_action_result(target.request(request)).await;
-    Ok(target.result(&action).await.is_ok())
-}
-
 async fn instances(target: &Target) -> Result<()> {
-    if shares_instances(target).await? {
+    // A server may keep one store for all names, as long as it says so by doing it for every name.
+    let (action, another) = (digest(&target.body(50)), format!("{}-another", target.instance));
+    let recorded = |instance: &str, action: &Digest| {
+        let request = put(instance, action, ActionResult::default());
+        target.acknowledged(request)
+    };
+    let _ = recorded(&another, &action).await;
+    if target.result(&action).await.is_ok() {
         return not_applicable("the server keeps one store for all instance names");
     }
     let body = target.body(400);
-    let stored = digest(&body);
-    let action = digest(&target.body(50));
+    let (hash, action) = (digest(&body).hash, digest(&target.body(50)));
     for instance in [
         "..",
         "a/../b",
@@ -383,30 +304,18 @@ async fn instances(target: &Target) -> Result<()> {
         "a//b",
         " ",
     ] {
-        let upload = format!(
-            "{instance}/uploads/{}/blobs/{}/{}",
-            target.name(),
-            stored.hash,
-            stored.size_bytes
-        );
+        let upload = format!("{instance}/uploads/{}/blobs/{hash}/400", target.name());
         let written = target.write(&upload, &body).await;
-        let request = russet_reapi::proto::reapi::UpdateActionResultRequest {
-            instance_name: instance.to_owned(),
-            action_digest: Some(action.clone()),
-            action_result: Some(ActionResult::default()),
-            ..Default::default()
-        };
-        let recorded = target.actions().update_action_result(target.request(request)).await;
+        let recorded = recorded(instance, &action).await;
         // Refused, or kept under that very name: never under ours.
-        for status in [written.err(), recorded.err()].into_iter().flatten() {
-            ensure!(
-                matches!(
-                    status.code(),
-                    Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Unimplemented
-                ),
-                "{instance:?}: {:?}",
-                status.code()
-            );
+        for told in [written.err(), recorded.err()].into_iter().flatten() {
+            let refused = told.is(&[
+                Code::InvalidArgument,
+                Code::NotFound,
+                Code::PermissionDenied,
+                Code::Unimplemented,
+            ]);
+            refused.with_context(|| format!("{instance:?}"))?;
         }
         let found = target.result(&action).await;
         expect_code(found, &[Code::NotFound]).with_context(|| format!("{instance:?} reached our action"))?;
@@ -415,28 +324,30 @@ async fn instances(target: &Target) -> Result<()> {
 }
 
 const WRITE: &str = "/google.bytestream.ByteStream/Write";
+const FIND: &str = METHODS[3];
 
 async fn frames(target: &Target) -> Result<()> {
-    target.contract()?;
     let request = FindMissingBlobsRequest {
         instance_name: target.instance.clone(),
         ..FindMissingBlobsRequest::default()
     };
     let good = raw::frame(&request.encode_to_vec());
+    let (twice, nonsense) = ([good.clone(), good.clone()].concat(), raw::frame(&[0xff; 20]));
     let split = "/build.bazel.remote.execution.v2.ContentAddressableStorage/SplitBlob";
+    let execute = "/build.bazel.remote.execution.v2.Execution/Execute";
     for (method, body, status) in [
-        (METHODS[3], vec![], Code::InvalidArgument),
-        (METHODS[3], vec![0, 0, 0], Code::InvalidArgument),
-        (METHODS[3], vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument),
-        (METHODS[3], raw::frame(&[0xff; 20]), Code::InvalidArgument),
-        (METHODS[3], [good.clone(), good.clone()].concat(), Code::InvalidArgument),
-        (METHODS[3], vec![1, 0, 0, 0, 0], Code::Unimplemented),
-        (METHODS[3], vec![9, 0, 0, 0, 0], Code::InvalidArgument),
-        (METHODS[3], vec![0, 0xff, 0xff, 0xff, 0xff], Code::ResourceExhausted),
+        (FIND, vec![], Code::InvalidArgument),
+        (FIND, vec![0, 0, 0], Code::InvalidArgument),
+        (FIND, vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument),
+        (FIND, nonsense.clone(), Code::InvalidArgument),
+        (FIND, twice, Code::InvalidArgument),
+        (FIND, vec![1, 0, 0, 0, 0], Code::Unimplemented),
+        (FIND, vec![9, 0, 0, 0, 0], Code::InvalidArgument),
+        (FIND, vec![0, 0xff, 0xff, 0xff, 0xff], Code::ResourceExhausted),
         (WRITE, vec![], Code::InvalidArgument),
         (WRITE, vec![0, 0, 0], Code::InvalidArgument),
         (WRITE, raw::frame(&[]), Code::InvalidArgument),
-        (WRITE, raw::frame(&[0xff; 20]), Code::InvalidArgument),
+        (WRITE, nonsense, Code::InvalidArgument),
         (WRITE, vec![1, 0, 0, 0, 0], Code::Unimplemented),
         (
             WRITE,
@@ -444,34 +355,24 @@ async fn frames(target: &Target) -> Result<()> {
             Code::InvalidArgument,
         ),
         (split, good.clone(), Code::Unimplemented),
-        (
-            "/build.bazel.remote.execution.v2.Execution/Execute",
-            good.clone(),
-            Code::Unimplemented,
-        ),
+        (execute, good.clone(), Code::Unimplemented),
         ("/nobody.knows.This/Call", good.clone(), Code::Unimplemented),
-        (METHODS[3], good.clone(), Code::Ok),
+        (FIND, good.clone(), Code::Ok),
     ] {
         let shown = format!("{method} {:?}", body.get(..12.min(body.len())));
-        let code = raw::framed(target, method, body, None)
-            .await
-            .with_context(|| shown.clone())?;
+        let code = raw::framed(target, method, body, None).await;
+        let code = code.with_context(|| shown.clone())?;
         ensure!(code == status as i32, "{shown}: {code}, where {status:?} is right");
     }
     for (coding, status) in [("gzip", Code::Unimplemented), ("identity", Code::Ok)] {
-        let code = raw::framed(target, METHODS[3], good.clone(), Some(coding)).await?;
+        let code = raw::framed(target, FIND, good.clone(), Some(coding)).await?;
         ensure!(code == status as i32, "{coding}: {code}, where {status:?} is right");
     }
     lives(target).await
 }
 
 async fn exact(target: &Target) -> Result<()> {
-    target.contract()?;
-    let stored = target
-        .store(&[&target.body(70)])
-        .await?
-        .pop()
-        .context("nothing stored")?;
+    let (_, stored) = target.stored(70).await?;
     let (prefix, blob, hash) = (target.prefix(), target.blob_name(&stored), &stored.hash);
     let packed = |coding: &str| format!("{prefix}compressed-blobs/{coding}/{hash}/70");
     for (name, offset, limit, code) in [

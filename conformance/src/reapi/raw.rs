@@ -8,6 +8,7 @@ use russet_reapi::client::tonic::body::Body;
 use russet_reapi::client::tonic::client::Grpc;
 use russet_reapi::client::tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use russet_reapi::client::tonic::codegen::http::uri::PathAndQuery;
+use russet_reapi::client::tonic::transport::Channel;
 use russet_reapi::client::tonic::{Code, Status, Streaming};
 use tokio::sync::mpsc;
 
@@ -55,6 +56,14 @@ pub(super) async fn call(target: &Target, path: &'static str, message: impl Into
     call_with(target, path, [message.into()]).await
 }
 
+/// A client that is ready, for whatever bytes.
+async fn client(target: &Target) -> Result<Grpc<Channel>, Status> {
+    let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
+    let ready = client.ready().await;
+    ready.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+    Ok(client)
+}
+
 /// A call in both directions.
 pub(super) struct Exchange {
     send: mpsc::Sender<Bytes>,
@@ -64,28 +73,19 @@ pub(super) struct Exchange {
 impl Exchange {
     /// Begins with a first message: some servers answer nothing before they have it.
     pub(super) async fn begin(target: &Target, path: &'static str, first: impl Into<Bytes>) -> Result<Self, Status> {
-        let unavailable = |error: String| Status::new(Code::Unavailable, error);
-        let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
-        client.ready().await.map_err(|error| unavailable(error.to_string()))?;
         let (send, mut receive) = mpsc::channel(1);
-        send.send(first.into())
-            .await
-            .map_err(|error| unavailable(error.to_string()))?;
-        let messages = stream::poll_fn(move |cx| receive.poll_recv(cx));
-        let answer = client
-            .streaming(target.request(messages), PathAndQuery::from_static(path), Plain)
-            .await?;
-        Ok(Self {
-            send,
-            answers: answer.into_inner(),
-        })
+        let begun = send.send(first.into()).await;
+        begun.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+        let messages = target.request(stream::poll_fn(move |cx| receive.poll_recv(cx)));
+        let path = PathAndQuery::from_static(path);
+        let answer = client(target).await?.streaming(messages, path, Plain).await?;
+        let answers = answer.into_inner();
+        Ok(Self { send, answers })
     }
 
     pub(super) async fn send(&self, message: impl Into<Bytes>) -> Result<()> {
-        self.send
-            .send(message.into())
-            .await
-            .context("the server ended the exchange")
+        let sent = self.send.send(message.into()).await;
+        sent.context("the server ended the exchange")
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
@@ -99,15 +99,8 @@ pub(super) async fn call_with(
     path: &'static str,
     messages: impl IntoIterator<Item = Bytes, IntoIter: Send + 'static>,
 ) -> Result<Bytes, Status> {
-    let mut client = Grpc::new(target.channel.clone()).max_decoding_message_size(usize::MAX);
-    client
-        .ready()
-        .await
-        .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
-    let request = target.request(stream::iter(messages));
-    let answer = client
-        .streaming(request, PathAndQuery::from_static(path), Plain)
-        .await?;
+    let (request, path) = (target.request(stream::iter(messages)), PathAndQuery::from_static(path));
+    let answer = client(target).await?.streaming(request, path, Plain).await?;
     Ok(answer.into_inner().message().await?.unwrap_or_default())
 }
 
@@ -141,9 +134,7 @@ pub(super) fn frame(message: &[u8]) -> Vec<u8> {
 
 /// The code of a call that must fail.
 pub(super) async fn refused(target: &Target, path: &'static str, message: impl Into<Bytes>) -> Result<Code> {
-    call(target, path, message)
-        .await
-        .err()
-        .map(|status| status.code())
-        .with_context(|| format!("{path} was answered"))
+    let refused = call(target, path, message).await.err();
+    let code = refused.map(|status| status.code());
+    code.with_context(|| format!("{path} was answered"))
 }

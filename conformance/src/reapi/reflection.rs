@@ -5,11 +5,11 @@
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use russet_reapi::client::tonic::Code;
-use russet_reapi::wire::{Fields, put_bytes};
+use russet_reapi::wire::{Fields, Malformed, Value, put_bytes};
 use std::collections::BTreeSet;
 
 use super::raw::Exchange;
-use super::target::{Target, told};
+use super::target::{Target, Told};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -47,28 +47,24 @@ enum Answer {
     Error(u64),
 }
 
-/// The texts in that field of a message.
-fn texts(message: &[u8], wanted: u32) -> Result<Vec<&str>> {
+/// What is in that field of a message, as often as it is there.
+fn all<'m, T>(message: &'m [u8], wanted: u32, read: impl Fn(Value<'m>) -> Result<T, Malformed>) -> Result<Vec<T>> {
     let mut found = Vec::new();
     for field in Fields::new(message) {
         let (number, value) = field?;
         if number == wanted {
-            found.push(value.text()?);
+            found.push(read(value)?);
         }
     }
     Ok(found)
 }
 
-/// The messages in that field of a message.
+fn texts(message: &[u8], wanted: u32) -> Result<Vec<&str>> {
+    all(message, wanted, Value::text)
+}
+
 fn messages(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>> {
-    let mut found = Vec::new();
-    for field in Fields::new(message) {
-        let (number, value) = field?;
-        if number == wanted {
-            found.push(value.bytes()?);
-        }
-    }
-    Ok(found)
+    all(message, wanted, Value::bytes)
 }
 
 fn name(message: &[u8]) -> Result<&str> {
@@ -110,13 +106,13 @@ async fn converse(target: &Target, path: &'static str) -> Result<()> {
         Err(status) if status.code() == Code::Unimplemented => {
             return not_applicable("the server has no such reflection");
         }
-        begun => begun.map_err(told)?,
+        begun => begun.map_err(Told)?,
     };
     let answer = match exchange.next().await {
         Err(status) if status.code() == Code::Unimplemented => {
             return not_applicable("the server has no such reflection");
         }
-        answer => answer.map_err(told)?.context("the exchange ended early")?,
+        answer => answer.map_err(Told)?.context("the exchange ended early")?,
     };
     ensure!(
         messages(&answer, 2)?.first() == Some(&&first[..]),
@@ -215,7 +211,7 @@ impl Exchange {
         let mut request = Vec::new();
         put_bytes(&mut request, field, text.as_bytes());
         self.send(request).await?;
-        let answer = self.next().await.map_err(told)?.context("the exchange ended early")?;
+        let answer = self.next().await.map_err(Told)?.context("the exchange ended early")?;
         read(&answer).with_context(|| format!("the answer about {text}"))
     }
 

@@ -1,11 +1,13 @@
 //! Uploads that break off and go on.
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse};
+use russet_reapi::proto::reapi::Digest;
 
-use super::target::{Target, digest, expect_code, pieces, told};
+use super::target::{Called, Target, digest, expect_code, pieces};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -23,58 +25,56 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "an upload that goes on further than it came is refused and stores nothing";
 };
 
-pub(super) async fn status(
-    target: &Target,
-    name: &str,
-) -> Result<QueryWriteStatusResponse, russet_reapi::client::tonic::Status> {
-    let request = QueryWriteStatusRequest {
+pub(super) async fn status(target: &Target, name: &str) -> Called<QueryWriteStatusResponse> {
+    let request = target.request(QueryWriteStatusRequest {
         resource_name: name.to_owned(),
+    });
+    Ok(target.bytes().query_write_status(request).await?.into_inner())
+}
+
+/// Fails unless an upload stands exactly there.
+async fn stands(target: &Target, name: &str, complete: bool, committed_size: i64) -> Result<()> {
+    let found = status(target, name).await?;
+    let right = QueryWriteStatusResponse {
+        complete,
+        committed_size,
     };
-    Ok(target
-        .bytes()
-        .query_write_status(target.request(request))
-        .await?
-        .into_inner())
+    ensure!(found == right, "{found:?}, where {right:?} is right");
+    Ok(())
+}
+
+/// A body, its digest, and a name to upload it under.
+fn begun(target: &Target, length: usize) -> (Bytes, Digest, String) {
+    let body = target.body(length);
+    let digest = digest(&body);
+    let name = target.upload_name(&digest);
+    (body, digest, name)
 }
 
 async fn complete(target: &Target) -> Result<()> {
-    let body = target.body(100_000);
-    let name = target.upload_name(&digest(&body));
-    target.write(&name, &body).await.map_err(told)?;
-    let found = status(target, &name).await.map_err(told)?;
-    ensure!(
-        found.complete && found.committed_size == 100_000,
-        "complete {}, committed {}",
-        found.complete,
-        found.committed_size
-    );
-    Ok(())
+    let (body, _, name) = begun(target, 100_000);
+    target.write(&name, &body).await?;
+    stands(target, &name, true, 100_000).await
 }
 
 async fn unknown(target: &Target) -> Result<()> {
-    let name = target.upload_name(&digest(&target.body(100)));
+    let (_, _, name) = begun(target, 100);
     match status(target, &name).await {
-        Ok(found) => ensure!(
-            !found.complete && found.committed_size == 0,
-            "complete {}, committed {}",
-            found.complete,
-            found.committed_size
-        ),
-        Err(failure) => expect_code(Err::<(), _>(failure), &[Code::NotFound])?,
+        Ok(_) => stands(target, &name, false, 0).await,
+        Err(failure) => failure.is(&[Code::NotFound]),
     }
-    Ok(())
 }
 
 async fn malformed(target: &Target) -> Result<()> {
     for name in ["", "uploads", "uploads/x/blobs/y/z", "../uploads/x"] {
-        expect_code(status(target, name).await, &[Code::InvalidArgument, Code::NotFound])
-            .with_context(|| format!("{name:?}"))?;
+        let refused = expect_code(status(target, name).await, &[Code::InvalidArgument, Code::NotFound]);
+        refused.with_context(|| format!("{name:?}"))?;
     }
     Ok(())
 }
 
 /// Sends half of it and breaks off; how much the server says it has.
-async fn half(target: &Target, name: &str, body: &bytes::Bytes) -> Result<usize> {
+async fn half(target: &Target, name: &str, body: &Bytes) -> Result<usize> {
     let sent = body.len() / 2;
     let _ = target.write_pieces(pieces(name, &body.slice(..sent), 0, false)).await;
     let committed = match status(target, name).await {
@@ -82,51 +82,37 @@ async fn half(target: &Target, name: &str, body: &bytes::Bytes) -> Result<usize>
             ensure!(!found.complete, "half an upload is complete");
             usize::try_from(found.committed_size).context("a negative size")?
         }
-        Err(failure) => {
-            expect_code(Err::<(), _>(failure), &[Code::NotFound])?;
-            0
-        }
+        Err(failure) => failure.is(&[Code::NotFound]).map(|()| 0)?,
     };
     ensure!(committed <= sent, "{committed} committed of {sent} sent");
     Ok(committed)
 }
 
+/// Goes on there to the end, which makes it the blob.
+async fn go_on(target: &Target, name: &str, body: &Bytes, from: usize) -> Result<()> {
+    let (size, digest) = (target.write_pieces(pieces(name, body, from, true)).await?, digest(body));
+    ensure!(size == digest.size_bytes, "committed {size}");
+    target.holds(&digest, body).await
+}
+
 async fn resume(target: &Target) -> Result<()> {
-    let body = target.body(3 << 20);
-    let name = target.upload_name(&digest(&body));
+    let (body, digest, name) = begun(target, 3 << 20);
     let committed = half(target, &name, &body).await?;
     if committed == 0 {
         return not_applicable("the server keeps nothing of an upload that broke off");
     }
-    let size = target
-        .write_pieces(pieces(&name, &body, committed, true))
-        .await
-        .map_err(told)?;
-    ensure!(size == digest(&body).size_bytes, "committed {size}");
-    let read = target
-        .read(&target.blob_name(&digest(&body)), 0, 0)
-        .await
-        .map_err(told)?;
-    ensure!(read == body, "other bytes came of it");
-    let found = status(target, &name).await.map_err(told)?;
-    ensure!(
-        found.complete && found.committed_size == size,
-        "what was resumed is not complete"
-    );
+    go_on(target, &name, &body, committed).await?;
+    stands(target, &name, true, digest.size_bytes).await?;
     if !target.contract {
         return Ok(());
     }
     // The same of a call that ends with its connection, in the middle of the stream.
-    let body = target.body(3 << 20);
-    let name = target.upload_name(&digest(&body));
+    let (body, _, name) = begun(target, 3 << 20);
     let sent = pieces(&name, &body.slice(..1 << 20), 0, false);
     let call = stream::iter(sent).chain(stream::pending());
     let mut client = target.bytes();
     let broken_off = async {
-        while !status(target, &name)
-            .await
-            .is_ok_and(|found| found.committed_size == 1 << 20)
-        {
+        while stands(target, &name, false, 1 << 20).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
@@ -134,47 +120,30 @@ async fn resume(target: &Target) -> Result<()> {
         answer = client.write(target.request(call)) => anyhow::bail!("answered in the middle: {answer:?}"),
         () = broken_off => {}
     }
-    let found = status(target, &name).await.map_err(told)?;
-    ensure!(
-        !found.complete && found.committed_size == 1 << 20,
-        "what was sent is lost"
-    );
+    let kept = stands(target, &name, false, 1 << 20).await;
+    kept.context("what was sent is lost")?;
     let elsewhere = target.write_pieces(pieces(&name, &body, 5, true)).await;
     expect_code(elsewhere, &[Code::InvalidArgument]).context("not where it ended")?;
-    let size = target
-        .write_pieces(pieces(&name, &body, 1 << 20, true))
-        .await
-        .map_err(told)?;
-    ensure!(size == 3 << 20, "committed {size}");
-    let read = target.read(&target.blob_name(&digest(&body)), 0, 0).await;
-    ensure!(read.map_err(told)? == body, "other bytes came of it");
-    Ok(())
+    go_on(target, &name, &body, 1 << 20).await
 }
 
 async fn restart(target: &Target) -> Result<()> {
-    let body = target.body(3 << 20);
-    let name = target.upload_name(&digest(&body));
+    let (body, digest, name) = begun(target, 3 << 20);
     half(target, &name, &body).await?;
-    let size = target.write(&name, &body).await.map_err(told)?;
-    ensure!(size == digest(&body).size_bytes, "committed {size}");
-    let missing = target.missing(vec![digest(&body)]).await.map_err(told)?;
-    ensure!(missing.is_empty(), "acknowledged, and missing");
-    Ok(())
+    go_on(target, &name, &body, 0).await?;
+    target.expect_present(&digest).await
 }
 
 async fn beyond(target: &Target) -> Result<()> {
-    let body = target.body(3 << 20);
-    let name = target.upload_name(&digest(&body));
+    let (body, digest, name) = begun(target, 3 << 20);
     half(target, &name, &body).await?;
     let outcome = target.write_pieces(pieces(&name, &body, 2 << 20, true)).await;
-    expect_code(
-        outcome,
-        &[
-            Code::InvalidArgument,
-            Code::OutOfRange,
-            Code::NotFound,
-            Code::FailedPrecondition,
-        ],
-    )?;
-    target.expect_missing(&digest(&body)).await
+    let refusals = [
+        Code::InvalidArgument,
+        Code::OutOfRange,
+        Code::NotFound,
+        Code::FailedPrecondition,
+    ];
+    expect_code(outcome, &refusals)?;
+    target.expect_missing(&digest).await
 }

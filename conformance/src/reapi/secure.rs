@@ -1,6 +1,5 @@
 //! A connection of the suite through TLS, which must agree on HTTP/2.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,6 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::http::server::tls;
+
 /// Connects to one server, whose certificate must come from an authority of ours.
 #[derive(Clone)]
 pub(super) struct Secure {
@@ -23,18 +24,8 @@ pub(super) struct Secure {
 
 impl Secure {
     pub(super) fn new(host: &str, port: u16, trust: &[CertificateDer<'static>]) -> Result<Self> {
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in trust {
-            roots.add(authority.clone()).context("failed to use a certificate")?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self {
-            tls: TlsConnector::from(Arc::new(config)),
+            tls: tls(trust, b"h2")?,
             host: host.to_owned(),
             port,
         })
@@ -45,10 +36,8 @@ impl Secure {
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(self.host).context("not a name for TLS")?;
         let stream = self.tls.connect(name, stream).await?;
-        ensure!(
-            stream.get_ref().1.alpn_protocol() == Some(b"h2"),
-            "the server did not agree on HTTP/2"
-        );
+        let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        ensure!(agreed, "the server did not agree on HTTP/2");
         Ok(TokioIo::new(stream))
     }
 }

@@ -14,10 +14,11 @@ use russet_reapi::client::{
 };
 use russet_reapi::digest::Function;
 use russet_reapi::proto::bytestream::{ReadRequest, WriteRequest};
+use russet_reapi::proto::reapi::batch_read_blobs_response::Response;
 use russet_reapi::proto::reapi::batch_update_blobs_request::Request as Update;
 use russet_reapi::proto::reapi::{
-    ActionResult, BatchUpdateBlobsRequest, CacheCapabilities, Digest, FindMissingBlobsRequest, GetActionResultRequest,
-    GetCapabilitiesRequest, UpdateActionResultRequest,
+    ActionResult, BatchReadBlobsRequest, BatchUpdateBlobsRequest, CacheCapabilities, Digest, FindMissingBlobsRequest,
+    GetActionResultRequest, GetCapabilitiesRequest, ServerCapabilities, UpdateActionResultRequest,
 };
 use russet_telemetry::Secret;
 use rustls::pki_types::CertificateDer;
@@ -137,19 +138,20 @@ impl Target {
         format!("{:08x}-0000-4000-8000-{:012x}", self.run & 0xffff_ffff, number)
     }
 
+    pub(super) async fn server_capabilities(&self) -> Called<ServerCapabilities> {
+        let request = self.request(GetCapabilitiesRequest {
+            instance_name: self.instance.clone(),
+        });
+        let mut client = CapabilitiesClient::new(self.channel.clone());
+        Ok(client.get_capabilities(request).await?.into_inner())
+    }
+
     pub(super) async fn capabilities(&self) -> Result<&CacheCapabilities> {
-        self.capabilities
-            .get_or_try_init(|| async {
-                let answer = CapabilitiesClient::new(self.channel.clone())
-                    .get_capabilities(self.request(GetCapabilitiesRequest {
-                        instance_name: self.instance.clone(),
-                    }))
-                    .await
-                    .map_err(told)?
-                    .into_inner();
-                answer.cache_capabilities.context("a cache without cache capabilities")
-            })
-            .await
+        let ask = || async {
+            let answer = self.server_capabilities().await?;
+            answer.cache_capabilities.context("a cache without cache capabilities")
+        };
+        self.capabilities.get_or_try_init(ask).await
     }
 
     /// Digest functions that are advertised and that we can compute.
@@ -161,11 +163,11 @@ impl Target {
             .collect())
     }
 
-    pub async fn missing(&self, digests: Vec<Digest>) -> Result<Vec<Digest>, Status> {
+    pub async fn missing(&self, digests: Vec<Digest>) -> Called<Vec<Digest>> {
         self.missing_in(Function::Sha256, digests).await
     }
 
-    pub(super) async fn missing_in(&self, function: Function, digests: Vec<Digest>) -> Result<Vec<Digest>, Status> {
+    pub(super) async fn missing_in(&self, function: Function, digests: Vec<Digest>) -> Called<Vec<Digest>> {
         let request = FindMissingBlobsRequest {
             instance_name: self.instance.clone(),
             blob_digests: digests,
@@ -176,35 +178,73 @@ impl Target {
     }
 
     pub(super) async fn expect_missing(&self, digest: &Digest) -> Result<()> {
-        let missing = self.missing(vec![digest.clone()]).await.map_err(told)?;
+        let missing = self.missing(vec![digest.clone()]).await?;
         ensure!(missing == [digest.clone()], "{} is there", digest.hash);
+        Ok(())
+    }
+
+    pub(super) async fn expect_present(&self, digest: &Digest) -> Result<()> {
+        let missing = self.missing(vec![digest.clone()]).await?;
+        ensure!(missing.is_empty(), "{} is missing", digest.hash);
         Ok(())
     }
 
     /// Stores blobs in one batch, for checks that are about something else.
     pub async fn store(&self, bodies: &[&Bytes]) -> Result<Vec<Digest>> {
-        let digests: Vec<Digest> = bodies.iter().map(|body| digest(body)).collect();
-        let requests = bodies.iter().zip(&digests).map(|(body, digest)| Update {
-            digest: Some(digest.clone()),
-            data: (*body).clone(),
-            compressor: 0,
-        });
-        let codes = self.update(requests.collect()).await.map_err(told)?;
+        let updates = bodies.iter().map(|body| update(body, (*body).clone()));
+        let codes = self.update(updates.collect()).await?;
         ensure!(codes.iter().all(|code| *code == 0), "a batch was refused: {codes:?}");
-        Ok(digests)
+        Ok(bodies.iter().map(|body| digest(body)).collect())
+    }
+
+    /// A fresh body, stored.
+    pub(super) async fn stored(&self, length: usize) -> Result<(Bytes, Digest)> {
+        let body = self.body(length);
+        self.store(&[&body]).await?;
+        let digest = digest(&body);
+        Ok((body, digest))
+    }
+
+    /// Stores a body as a stream.
+    pub(super) async fn upload(&self, body: &Bytes) -> Result<Digest> {
+        let digest = digest(body);
+        let size = self.write(&self.upload_name(&digest), body).await?;
+        ensure!(size == digest.size_bytes, "committed {size} of {}", digest.size_bytes);
+        Ok(digest)
     }
 
     /// A batch of updates; the code of each.
-    pub(super) async fn update(&self, requests: Vec<Update>) -> Result<Vec<i32>, Status> {
-        let request = BatchUpdateBlobsRequest {
-            instance_name: self.instance.clone(),
-            requests,
-            digest_function: Function::Sha256.value(),
-        };
-        let answer = self.cas().batch_update_blobs(self.request(request)).await?;
+    pub(super) async fn update(&self, requests: Vec<Update>) -> Called<Vec<i32>> {
+        let request = self.request(batch(&self.instance, requests));
+        let answer = self.cas().batch_update_blobs(request).await?;
         let code = |status: Option<russet_reapi::proto::rpc::Status>| status.map_or(0, |status| status.code);
         let responses = answer.into_inner().responses.into_iter();
         Ok(responses.map(|response| code(response.status)).collect())
+    }
+
+    /// Fails unless a blob is refused, with one of these codes itself, or with its batch.
+    pub(super) async fn refuses(&self, update: Update, blob: &[i32], batch: &[Code]) -> Result<()> {
+        match self.update(vec![update]).await {
+            Err(told) => told.is(batch),
+            Ok(codes) => {
+                let refused = codes.iter().all(|code| blob.contains(code));
+                let right = refused && codes.len() == 1;
+                ensure!(right, "codes {codes:?}, where one of {blob:?} is right");
+                Ok(())
+            }
+        }
+    }
+
+    /// The blobs of a batch, each with its code.
+    pub(super) async fn read_batch(&self, digests: Vec<Digest>, compressors: &[i32]) -> Called<Vec<Response>> {
+        let request = BatchReadBlobsRequest {
+            instance_name: self.instance.clone(),
+            digests,
+            acceptable_compressors: compressors.to_vec(),
+            digest_function: Function::Sha256.value(),
+        };
+        let answer = self.cas().batch_read_blobs(self.request(request)).await?;
+        Ok(answer.into_inner().responses)
     }
 
     /// `{instance}/`, or nothing.
@@ -220,16 +260,18 @@ impl Target {
     }
 
     pub fn upload_name(&self, digest: &Digest) -> String {
-        format!(
-            "{}uploads/{}/blobs/{}/{}",
-            self.prefix(),
-            self.name(),
-            digest.hash,
-            digest.size_bytes
-        )
+        let (prefix, name, hash) = (self.prefix(), self.name(), &digest.hash);
+        format!("{prefix}uploads/{name}/blobs/{hash}/{}", digest.size_bytes)
     }
 
-    pub async fn read(&self, name: &str, offset: i64, limit: i64) -> Result<Vec<u8>, Status> {
+    /// Fails unless the blob is there with these bytes.
+    pub(super) async fn holds(&self, digest: &Digest, body: &[u8]) -> Result<()> {
+        let read = self.read(&self.blob_name(digest), 0, 0).await?;
+        ensure!(read == body, "other bytes came of {}", digest.hash);
+        Ok(())
+    }
+
+    pub async fn read(&self, name: &str, offset: i64, limit: i64) -> Called<Vec<u8>> {
         let request = ReadRequest {
             resource_name: name.to_owned(),
             read_offset: offset,
@@ -244,11 +286,11 @@ impl Target {
     }
 
     /// An upload in pieces from the beginning, finished; its committed size.
-    pub async fn write(&self, name: &str, body: &Bytes) -> Result<i64, Status> {
+    pub async fn write(&self, name: &str, body: &Bytes) -> Called<i64> {
         self.write_pieces(pieces(name, body, 0, true)).await
     }
 
-    pub async fn write_pieces(&self, pieces: Vec<WriteRequest>) -> Result<i64, Status> {
+    pub async fn write_pieces(&self, pieces: Vec<WriteRequest>) -> Called<i64> {
         let request = self.request(stream::iter(pieces));
         Ok(self.bytes().write(request).await?.into_inner().committed_size)
     }
@@ -262,21 +304,25 @@ impl Target {
         }
     }
 
-    pub async fn result(&self, action: &Digest) -> Result<ActionResult, Status> {
-        let answer = self.actions().get_action_result(self.request(self.get(action))).await?;
+    /// The answer to a question for a result.
+    pub(super) async fn ask(&self, request: GetActionResultRequest) -> Called<ActionResult> {
+        let answer = self.actions().get_action_result(self.request(request)).await?;
         Ok(answer.into_inner())
     }
 
-    pub async fn record(&self, action: &Digest, result: ActionResult) -> Result<(), Status> {
-        let request = UpdateActionResultRequest {
-            instance_name: self.instance.clone(),
-            action_digest: Some(action.clone()),
-            action_result: Some(result),
-            digest_function: Function::Sha256.value(),
-            ..UpdateActionResultRequest::default()
-        };
-        self.actions().update_action_result(self.request(request)).await?;
-        Ok(())
+    pub async fn result(&self, action: &Digest) -> Called<ActionResult> {
+        self.ask(self.get(action)).await
+    }
+
+    /// What the server answers when it records.
+    pub(super) async fn acknowledged(&self, request: UpdateActionResultRequest) -> Called<ActionResult> {
+        let answer = self.actions().update_action_result(self.request(request)).await?;
+        Ok(answer.into_inner())
+    }
+
+    pub async fn record(&self, action: &Digest, result: ActionResult) -> Called<()> {
+        let request = put(&self.instance, action, result);
+        self.acknowledged(request).await.map(drop)
     }
 
     /// Fails with "not applicable" on servers that keep to the specification only.
@@ -312,11 +358,7 @@ pub fn pieces(name: &str, body: &Bytes, offset: usize, finish: bool) -> Vec<Writ
         let end = body.len().min(at + PIECE);
         pieces.push(WriteRequest {
             // Only the first message has to name the resource.
-            resource_name: if pieces.is_empty() {
-                name.to_owned()
-            } else {
-                String::new()
-            },
+            resource_name: if pieces.is_empty() { name } else { "" }.to_owned(),
             write_offset: i64::try_from(at).unwrap_or(i64::MAX),
             finish_write: finish && end == body.len(),
             data: body.slice(at.min(end)..end),
@@ -333,6 +375,32 @@ pub fn digest(body: &[u8]) -> Digest {
     digest_in(Function::Sha256, body)
 }
 
+/// The question for a batch of updates to any instance.
+pub(super) fn batch(instance: &str, requests: Vec<Update>) -> BatchUpdateBlobsRequest {
+    BatchUpdateBlobsRequest {
+        instance_name: instance.to_owned(),
+        requests,
+        digest_function: Function::Sha256.value(),
+    }
+}
+
+/// The question to record a result in any instance.
+pub(super) fn put(instance: &str, action: &Digest, result: ActionResult) -> UpdateActionResultRequest {
+    UpdateActionResultRequest {
+        instance_name: instance.to_owned(),
+        action_digest: Some(action.clone()),
+        action_result: Some(result),
+        digest_function: Function::Sha256.value(),
+        ..UpdateActionResultRequest::default()
+    }
+}
+
+/// What names a blob after `blobs/`.
+pub(super) fn path(function: Function, digest: &Digest) -> String {
+    let segment = function.segment().map(|segment| format!("{segment}/"));
+    format!("{}{}/{}", segment.unwrap_or_default(), digest.hash, digest.size_bytes)
+}
+
 pub(super) fn digest_in(function: Function, body: &[u8]) -> Digest {
     let digest = function.digest(body);
     Digest {
@@ -341,17 +409,41 @@ pub(super) fn digest_in(function: Function, body: &[u8]) -> Digest {
     }
 }
 
+/// An update of that blob, sent as `data`.
+pub(super) fn update(body: &[u8], data: impl Into<Bytes>) -> Update {
+    Update {
+        digest: Some(digest(body)),
+        data: data.into(),
+        compressor: 0,
+    }
+}
+
 /// A status as an error of a check.
-#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
-pub(super) fn told(status: Status) -> anyhow::Error {
-    anyhow::anyhow!("{:?}: {}", status.code(), status.message())
+#[derive(Debug, thiserror::Error)]
+#[error("{:?}: {}", .0.code(), .0.message())]
+pub struct Told(pub Status);
+
+/// What came of a call.
+pub type Called<T> = Result<T, Told>;
+
+impl From<Status> for Told {
+    fn from(status: Status) -> Self {
+        Self(status)
+    }
+}
+
+impl Told {
+    /// Fails unless it has one of these codes.
+    pub(super) fn is(&self, codes: &[Code]) -> Result<()> {
+        ensure!(codes.contains(&self.0.code()), "{self}, where {codes:?} is right");
+        Ok(())
+    }
 }
 
 /// Fails unless the call failed with one of these codes.
-pub fn expect_code<V>(outcome: Result<V, Status>, codes: &[Code]) -> Result<()> {
+pub fn expect_code<V>(outcome: Result<V, impl Into<Told>>, codes: &[Code]) -> Result<()> {
     match outcome {
         Ok(_) => anyhow::bail!("succeeded, where {codes:?} is right"),
-        Err(status) if codes.contains(&status.code()) => Ok(()),
-        Err(status) => anyhow::bail!("{:?} ({}), where {codes:?} is right", status.code(), status.message()),
+        Err(status) => status.into().is(codes),
     }
 }

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use prost::Message as _;
-use russet_reapi::client::tonic::{Code, Status};
-use russet_reapi::proto::reapi::{Digest, Directory, DirectoryNode, FileNode, GetTreeRequest};
+use russet_reapi::client::tonic::Code;
+use russet_reapi::proto::reapi::{Digest, Directory, DirectoryNode, FileNode, GetTreeRequest, GetTreeResponse};
+use std::collections::BTreeSet;
 
-use super::target::{Target, digest, expect_code, told};
+use super::target::{Called, Target, digest, expect_code};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Target>] = checks! {
@@ -16,191 +17,155 @@ pub(super) const CHECKS: &[Check<Target>] = checks! {
         "small pages, followed by their tokens, give the same directories";
     missing, "reapi-get-tree-missing-root", "REAPI GetTree":
         "a root that is not there is NOT_FOUND";
-    holed, "reapi-get-tree-with-holes", "REAPI GetTree; contract: GetTree":
+    holed, "reapi-get-tree-with-holes", "REAPI GetTree; contract: GetTree" [contract]:
         "what is missing below the root is left out, the root comes first, and no page is larger than asked";
 };
+
+fn leaf(name: String, digest: Digest) -> Directory {
+    Directory {
+        files: vec![FileNode {
+            name,
+            digest: Some(digest),
+            ..FileNode::default()
+        }],
+        ..Directory::default()
+    }
+}
+
+fn named(directory: &Directory) -> Digest {
+    digest(&directory.encode_to_vec())
+}
+
+fn node(name: String, digest: Digest) -> DirectoryNode {
+    DirectoryNode {
+        name,
+        digest: Some(digest),
+    }
+}
+
+async fn store(target: &Target, all: &[Directory]) -> Result<()> {
+    let bodies: Vec<Bytes> = all.iter().map(|directory| directory.encode_to_vec().into()).collect();
+    target.store(&bodies.iter().collect::<Vec<_>>()).await.map(drop)
+}
 
 /// Forty directories, three deep; one of them is shared by many.
 async fn planted(target: &Target) -> Result<(Digest, Vec<Directory>)> {
     let mark = target.name();
-    let leaf = |name: &str| Directory {
-        files: vec![FileNode {
-            name: format!("{mark}-{name}"),
-            digest: Some(digest(name.as_bytes())),
-            ..FileNode::default()
-        }],
-        ..Directory::default()
-    };
-    let node = |name: String, directory: &Directory| DirectoryNode {
-        name,
-        digest: Some(digest(&directory.encode_to_vec())),
-    };
+    let leaf = |name: &str| leaf(format!("{mark}-{name}"), digest(name.as_bytes()));
     let shared = leaf("shared");
     let mut all = vec![shared.clone()];
     let mut root = Directory::default();
     for number in 0..19 {
         let below = leaf(&format!("leaf-{number}"));
         let mut middle = leaf(&format!("middle-{number}"));
-        middle.directories = vec![node("below".to_owned(), &below), node("shared".to_owned(), &shared)];
-        root.directories.push(node(format!("{number:02}"), &middle));
+        middle.directories = vec![
+            node("below".to_owned(), named(&below)),
+            node("shared".to_owned(), named(&shared)),
+        ];
+        root.directories.push(node(format!("{number:02}"), named(&middle)));
         all.extend([below, middle]);
     }
     all.push(root.clone());
-    let bodies: Vec<Bytes> = all.iter().map(|directory| directory.encode_to_vec().into()).collect();
-    target.store(&bodies.iter().collect::<Vec<_>>()).await?;
-    Ok((digest(&root.encode_to_vec()), all))
+    store(target, &all).await?;
+    Ok((named(&root), all))
 }
 
-/// One call; directories and the token of the next page.
-async fn page(target: &Target, root: &Digest, size: i32, token: String) -> Result<(Vec<Directory>, String), Status> {
-    let request = GetTreeRequest {
+/// The messages of one call.
+async fn pages(target: &Target, root: &Digest, page_size: i32, page_token: String) -> Called<Vec<GetTreeResponse>> {
+    let request = target.request(GetTreeRequest {
         instance_name: target.instance.clone(),
         root_digest: Some(root.clone()),
-        page_size: size,
-        page_token: token,
+        page_size,
+        page_token,
         digest_function: 1,
-    };
-    let mut stream = target.cas().get_tree(target.request(request)).await?.into_inner();
-    let (mut all, mut token) = (Vec::new(), String::new());
-    while let Some(answer) = stream.message().await? {
-        all.extend(answer.directories);
-        token = answer.next_page_token;
+    });
+    let mut stream = target.cas().get_tree(request).await?.into_inner();
+    let mut pages = Vec::new();
+    while let Some(page) = stream.message().await? {
+        pages.push(page);
     }
-    Ok((all, token))
+    Ok(pages)
 }
 
-fn implemented<V>(outcome: Result<V, Status>) -> Result<V> {
-    match outcome {
-        Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
-        outcome => outcome.map_err(told),
+/// Everything below the root, by as many calls as it takes.
+async fn walked(target: &Target, root: &Digest, page_size: i32) -> Result<Vec<Directory>> {
+    let (mut found, mut token) = (Vec::new(), String::new());
+    for call in 0..100 {
+        let pages = match pages(target, root, page_size, token).await {
+            Err(told) if told.0.code() == Code::Unimplemented => return not_applicable("the server has no GetTree"),
+            pages => pages?,
+        };
+        let before = found.len();
+        token = pages
+            .last()
+            .map(|page| page.next_page_token.clone())
+            .unwrap_or_default();
+        found.extend(pages.into_iter().flat_map(|page| page.directories));
+        let empty = call > 0 && page_size > 0 && found.len() == before;
+        ensure!(!empty, "a page without directories, and a token for more");
+        if token.is_empty() {
+            return Ok(found);
+        }
     }
+    anyhow::bail!("pages without end")
 }
 
 fn same(found: &[Directory], planted: &[Directory]) -> Result<()> {
-    let set = |list: &[Directory]| {
-        let mut set: Vec<Vec<u8>> = list.iter().map(prost::Message::encode_to_vec).collect();
-        set.sort();
-        set.dedup();
-        set
-    };
+    let set = |list: &[Directory]| -> BTreeSet<_> { list.iter().map(prost::Message::encode_to_vec).collect() };
     let (found, planted) = (set(found), set(planted));
-    ensure!(
-        found == planted,
-        "{} directories, where {} are right",
-        found.len(),
-        planted.len()
-    );
+    let (are, right) = (found.len(), planted.len());
+    ensure!(found == planted, "{are} directories, where {right} are right");
     Ok(())
 }
 
 async fn whole(target: &Target) -> Result<()> {
     let (root, all) = planted(target).await?;
-    let (mut found, mut token) = implemented(page(target, &root, 0, String::new()).await)?;
-    while !token.is_empty() {
-        let (more, next) = page(target, &root, 0, token).await.map_err(told)?;
-        found.extend(more);
-        token = next;
-    }
-    same(&found, &all)
+    same(&walked(target, &root, 0).await?, &all)
 }
 
 async fn paged(target: &Target) -> Result<()> {
     let (root, all) = planted(target).await?;
-    let (mut found, mut token) = implemented(page(target, &root, 7, String::new()).await)?;
-    let mut calls = 1;
-    while !token.is_empty() {
-        let (more, next) = page(target, &root, 7, token).await.map_err(told)?;
-        ensure!(!more.is_empty(), "a page without directories, and a token for more");
-        found.extend(more);
-        token = next;
-        calls += 1;
-        ensure!(calls < 100, "pages without end");
-    }
-    same(&found, &all)
+    same(&walked(target, &root, 7).await?, &all)
 }
 
 async fn missing(target: &Target) -> Result<()> {
     planted(target).await?;
     let absent = digest(&target.body(100));
-    match page(target, &absent, 0, String::new()).await {
-        Err(status) if status.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
+    match pages(target, &absent, 0, String::new()).await {
+        Err(told) if told.0.code() == Code::Unimplemented => not_applicable("the server has no GetTree"),
         outcome => expect_code(outcome, &[Code::NotFound]).context("a root that is not there"),
     }
 }
 
 async fn holed(target: &Target) -> Result<()> {
-    target.contract()?;
     let mark = target.name();
     let folder = |name: &str, directories: Vec<DirectoryNode>| Directory {
-        files: vec![FileNode {
-            name: format!("{mark}-{name}"),
-            digest: Some(digest(b"")),
-            ..FileNode::default()
-        }],
         directories,
-        ..Directory::default()
+        ..leaf(format!("{mark}-{name}"), digest(b""))
     };
-    let node = |name: &str, digest: Digest| DirectoryNode {
-        name: name.to_owned(),
-        digest: Some(digest),
-    };
-    let named = |directory: &Directory| digest(&directory.encode_to_vec());
     let (leaf, gone) = (folder("leaf", Vec::new()), digest(&target.body(100)));
-    let below = || vec![node("gone", gone.clone()), node("shared", named(&leaf))];
-    let middles: Vec<Directory> = (0..5).map(|number| folder(&format!("{number}"), below())).collect();
-    let nodes = middles
-        .iter()
-        .enumerate()
-        .map(|(number, middle)| node(&format!("d{number}"), named(middle)));
-    let root = folder("root", nodes.collect());
-    let mut expected = vec![root.clone()];
-    expected.extend(middles);
-    expected.push(leaf);
-    let bodies: Vec<Bytes> = expected
-        .iter()
-        .map(|directory| directory.encode_to_vec().into())
-        .collect();
-    target.store(&bodies.iter().collect::<Vec<_>>()).await?;
-    let mut request = GetTreeRequest {
-        instance_name: target.instance.clone(),
-        root_digest: Some(named(&root)),
-        page_size: 2,
-        ..GetTreeRequest::default()
+    let below = || {
+        let shared = node("shared".to_owned(), named(&leaf));
+        vec![node("gone".to_owned(), gone.clone()), shared]
     };
-    let mut pages = Vec::new();
-    let mut stream = target
-        .cas()
-        .get_tree(target.request(request.clone()))
-        .await
-        .map_err(told)?
-        .into_inner();
-    while let Some(page) = stream.message().await.map_err(told)? {
-        ensure!(page.directories.len() <= 2, "{} on a page", page.directories.len());
-        pages.push(page);
-    }
-    let found: Vec<Directory> = pages.iter().flat_map(|page| page.directories.clone()).collect();
+    let middles: Vec<Directory> = (0..5).map(|number| folder(&format!("{number}"), below())).collect();
+    let nodes = middles.iter().enumerate();
+    let nodes = nodes.map(|(number, middle)| node(format!("d{number}"), named(middle)));
+    let root = folder("root", nodes.collect());
+    let expected = [vec![root.clone()], middles, vec![leaf.clone()]].concat();
+    store(target, &expected).await?;
+    let all = pages(target, &named(&root), 2, String::new()).await?;
+    let most = all.iter().map(|page| page.directories.len()).max();
+    ensure!(most.is_none_or(|most| most <= 2), "{most:?} on a page");
+    let found: Vec<Directory> = all.iter().flat_map(|page| page.directories.clone()).collect();
     same(&found, &expected)?;
-    ensure!(
-        found.first() == expected.first() && found.last() == expected.last(),
-        "in another order"
-    );
-    ensure!(
-        pages.last().is_some_and(|page| page.next_page_token.is_empty()),
-        "pages after the last"
-    );
-    request
-        .page_token
-        .clone_from(&pages.first().context("a page")?.next_page_token);
-    let mut stream = target
-        .cas()
-        .get_tree(target.request(request))
-        .await
-        .map_err(told)?
-        .into_inner();
-    let page = stream.message().await.map_err(told)?.context("a page")?;
-    ensure!(
-        Some(page.directories.as_slice()) == found.get(2..4),
-        "the token leads elsewhere"
-    );
+    let in_order = found.first() == expected.first() && found.last() == expected.last();
+    ensure!(in_order, "in another order");
+    let ended = all.last().is_some_and(|page| page.next_page_token.is_empty());
+    ensure!(ended, "pages after the last");
+    let token = all.first().context("a page")?.next_page_token.clone();
+    let rest = pages(target, &named(&root), 2, token).await?;
+    let next = rest.first().context("a page")?.directories.as_slice();
+    ensure!(Some(next) == found.get(2..4), "the token leads elsewhere");
     Ok(())
 }

@@ -106,17 +106,11 @@ impl Walk {
         };
         let seen = self.stage.build(who, Fault::None, hits).await?;
         built(&seen)?;
-        ensure!(
-            seen.build.claim.hits == self.expected.claims,
-            "claims: {}",
-            seen.story()
-        );
+        let claimed = seen.build.claim.hits == self.expected.claims;
+        ensure!(claimed, "claims: {}", seen.story());
         ensure!(seen.build.claim.misses.unwrap_or(0) == 0, "misses: {}", seen.story());
-        ensure!(
-            seen.outputs == self.first,
-            "other bytes than those stored: {}",
-            seen.story()
-        );
+        let same = seen.outputs == self.first;
+        ensure!(same, "other bytes than those stored: {}", seen.story());
         Ok(seen)
     }
 
@@ -162,11 +156,8 @@ impl Walk {
         built(&seen)?;
         ensure!(seen.outputs == self.first, "damaged bytes were used: {}", seen.story());
         // Over gRPC only the outputs were damaged: their action is found, and then done anew.
-        ensure!(
-            speaks_grpc || seen.counted.hits == 0,
-            "damage was served: {}",
-            seen.story()
-        );
+        let missed = speaks_grpc || seen.counted.hits == 0;
+        ensure!(missed, "damage was served: {}", seen.story());
         ensure!(seen.build.claim.hits.unwrap_or(0) == 0, "{}", seen.story());
         Ok(seen)
     }
@@ -236,10 +227,7 @@ fn built(seen: &Seen) -> Result<()> {
 }
 
 fn exits(seen: &Seen, code: i32) -> Result<()> {
-    ensure!(
-        seen.build.exit == Exit::Code(code),
-        "expected exit code {code}: {}",
-        seen.story()
-    );
+    let right = seen.build.exit == Exit::Code(code);
+    ensure!(right, "expected exit code {code}: {}", seen.story());
     Ok(())
 }

@@ -168,10 +168,8 @@ mod tests {
     #[test]
     fn only_payment_is_explained_in_a_trailer_and_only_unavailable_may_be_retried() {
         let payment = Denial::fixed(Refusal::PaymentRequired, "x");
-        assert_eq!(
-            payment.grpc_metadata(),
-            Some(("tuist-refusal-reason", "payment_required"))
-        );
+        let told = payment.grpc_metadata();
+        assert_eq!(told, Some(("tuist-refusal-reason", "payment_required")));
         assert_eq!(payment.retry_after(), None);
         let down = Denial::fixed(Refusal::Unavailable, "x");
         assert_eq!((down.grpc_metadata(), down.retry_after()), (None, Some(1)));

@@ -79,10 +79,8 @@ mod tests {
 
     #[test]
     fn spelling_in_upper_case_names_the_same_account_and_project() {
-        assert_eq!(
-            account_handle("ACME-Corp").unwrap(),
-            account_handle("acme-corp").unwrap()
-        );
+        let upper = account_handle("ACME-Corp").unwrap();
+        assert_eq!(upper, account_handle("acme-corp").unwrap());
         assert_eq!(project("iOS_App.2".into()).unwrap(), "ios_app.2");
     }
 

@@ -158,11 +158,8 @@ mod tests {
                     .unwrap()
                     .file(fingerprint, entry(Signed::Unknown { until: None }));
             }
-            assert!(
-                memory.len() <= entries.max(MIN_ENTRIES),
-                "{} of {entries}",
-                memory.len()
-            );
+            let bounded = memory.len() <= entries.max(MIN_ENTRIES);
+            assert!(bounded, "{} of {entries}", memory.len());
             assert!(memory.shard(&kept).unwrap().entry(&kept).is_some());
             memory.clear();
             assert_eq!(memory.len(), 0);

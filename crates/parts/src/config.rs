@@ -135,10 +135,8 @@ mod tests {
 
     #[test]
     fn xdg_wins_over_home_if_it_is_absolute() {
-        assert_eq!(
-            default_cache_dir(Some(Path::new("/h")), Some(Path::new("/x"))),
-            Path::new("/x/russet")
-        );
+        let dir = default_cache_dir(Some(Path::new("/h")), Some(Path::new("/x")));
+        assert_eq!(dir, Path::new("/x/russet"));
         assert!(default_cache_dir(Some(Path::new("/h")), Some(Path::new("x"))).starts_with("/h"));
     }
 
@@ -155,11 +153,8 @@ mod tests {
     #[test]
     fn offline_is_said_with_any_value_but_no() {
         for (value, download) in [("1", false), ("yes", false), ("0", true), ("False", true), ("", true)] {
-            assert_eq!(
-                options(&[("RUSSET_PARTS_OFFLINE", value)]).download,
-                download,
-                "{value:?}"
-            );
+            let ours = options(&[("RUSSET_PARTS_OFFLINE", value)]).download;
+            assert_eq!(ours, download, "{value:?}");
         }
     }
 

@@ -216,10 +216,8 @@ mod tests {
     #[test]
     fn the_fields_of_a_package_are_read() {
         let text = "Package: runc\nVersion: 1.1.5+ds1-1+deb12u1\n";
-        assert_eq!(
-            described_package(text),
-            Some(("runc".to_owned(), "1.1.5+ds1-1+deb12u1".to_owned()))
-        );
+        let described = described_package(text);
+        assert_eq!(described, Some(("runc".to_owned(), "1.1.5+ds1-1+deb12u1".to_owned())));
         assert_eq!(described_package("Package: runc\n"), None);
     }
 }

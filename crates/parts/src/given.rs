@@ -119,15 +119,11 @@ mod tests {
     #[test]
     fn versions_are_found_in_what_the_real_tools_print() {
         assert_eq!(version_in("Kubernetes v1.35.4\n"), Some("1.35.4"));
-        assert_eq!(
-            version_in("etcd Version: 3.6.16\nGit SHA: Not provided\nGo Version: go1.26.8\n"),
-            Some("3.6.16")
-        );
+        let etcd = version_in("etcd Version: 3.6.16\nGit SHA: Not provided\nGo Version: go1.26.8\n");
+        assert_eq!(etcd, Some("3.6.16"));
         assert_eq!(version_in("v4.3.1+g1234567\n"), Some("4.3.1"));
-        assert_eq!(
-            version_in("Client Version: v1.36.0-rc.1\nKustomize Version: v5.7.1\n"),
-            Some("1.36.0-rc.1")
-        );
+        let kubectl = version_in("Client Version: v1.36.0-rc.1\nKustomize Version: v5.7.1\n");
+        assert_eq!(kubectl, Some("1.36.0-rc.1"));
         assert_eq!(version_in("usage: thing [flags]"), None);
     }
 }

@@ -371,25 +371,10 @@ mod tests {
     #[test]
     fn the_embedded_manifest_has_every_tool_the_other_crates_name() {
         let manifest = Manifest::embedded();
-        for tool in [
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "kubectl",
-            "kubelet",
-            "kube-proxy",
-            "helm",
-            "capi-core",
-            "cluster-api-config",
-            "containerd",
-            "ctr",
-            "containerd-shim-runc-v2",
-            "runc",
-            "busybox",
-            "cni-plugins",
-            "zsh",
-        ] {
+        let control_plane = "etcd kube-apiserver kube-controller-manager kube-scheduler capi-core cluster-api-config";
+        let node = "kubelet kube-proxy containerd ctr containerd-shim-runc-v2 runc busybox cni-plugins";
+        let people = "kubectl helm zsh";
+        for tool in [control_plane, node, people].iter().flat_map(|tools| tools.split(' ')) {
             manifest.tool(tool).unwrap();
         }
     }
@@ -400,24 +385,16 @@ mod tests {
         let manifest = Manifest::embedded();
         for part in manifest.parts() {
             let Some(go) = &part.go else { continue };
-            let (_, go_mod) = manifest
-                .module(&go.module)
-                .unwrap()
-                .iter()
-                .find(|(name, _)| name == "go.mod")
-                .unwrap()
-                .clone();
+            let mut files = manifest.module(&go.module).unwrap().iter();
+            let (_, go_mod) = files.find(|(name, _)| name == "go.mod").unwrap();
             for package in go.packages.values() {
                 let required = go_mod.lines().any(|line| {
                     let mut words = line.trim().trim_start_matches("require ").split_whitespace();
                     words.next().is_some_and(|module| package.starts_with(module))
                         && words.next() == Some(&part.version)
                 });
-                assert!(
-                    required,
-                    "go/{}/go.mod does not require {package} at {}",
-                    go.module, part.version
-                );
+                let (module, version) = (&go.module, &part.version);
+                assert!(required, "go/{module}/go.mod does not require {package} at {version}");
             }
         }
     }
@@ -430,18 +407,11 @@ mod tests {
             os: "linux".into(),
             arch: "arm64".into(),
         };
-        assert_eq!(
-            part.expand(
-                "{version} {semver} {major}.{minor} {os}/{arch}/{tool}",
-                "kubectl",
-                &platform
-            ),
-            {
-                let semver = part.version.trim_start_matches('v');
-                let minor: Vec<_> = semver.split('.').collect();
-                format!("v{semver} {semver} {}.{} linux/arm64/kubectl", minor[0], minor[1])
-            }
-        );
+        let template = "{version} {semver} {major}.{minor} {os}/{arch}/{tool}";
+        let semver = part.version.trim_start_matches('v');
+        let minor: Vec<_> = semver.split('.').collect();
+        let expected = format!("v{semver} {semver} {}.{} linux/arm64/kubectl", minor[0], minor[1]);
+        assert_eq!(part.expand(template, "kubectl", &platform), expected);
     }
 
     #[test]

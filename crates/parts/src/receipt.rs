@@ -239,20 +239,14 @@ mod tests {
 
     fn vouched(folder: &Path) -> PathBuf {
         let path = tool(folder);
-        Receipt::of(&path, "v1", Origin::Go, "module@v1")
-            .unwrap()
-            .write(&path)
-            .unwrap();
+        let receipt = Receipt::of(&path, "v1", Origin::Go, "module@v1").unwrap();
+        receipt.write(&path).unwrap();
         path
     }
 
     fn age(path: &Path) {
-        File::options()
-            .write(true)
-            .open(path)
-            .unwrap()
-            .set_modified(SystemTime::now() - Duration::from_mins(1))
-            .unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_mins(1)).unwrap();
     }
 
     #[test]

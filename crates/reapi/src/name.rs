@@ -218,23 +218,16 @@ mod tests {
             (format!("a/b/uploads/u/blobs/{HASH}/7/and/more"), "a/b", "u"),
         ] {
             let sink = write(&name).unwrap();
-            assert_eq!(
-                (sink.instance, sink.upload, sink.digest.size),
-                (instance, upload, 7),
-                "{name}"
-            );
+            let seen = (sink.instance, sink.upload, sink.digest.size);
+            assert_eq!(seen, (instance, upload, 7), "{name}");
         }
         let moon = format!("moon-outputs/uploads/u/compressed-blobs/zstd/blake3/{HASH}/8000000");
         let zstd = write(&moon).unwrap();
-        assert_eq!(
-            (zstd.encoding, zstd.digest.function),
-            (Encoding::Zstd, Function::Blake3)
-        );
+        let seen = (zstd.encoding, zstd.digest.function);
+        assert_eq!(seen, (Encoding::Zstd, Function::Blake3));
         assert_eq!(read(&format!("blobs/{HASH}/0")).unwrap().instance, "");
-        assert_eq!(
-            read(&format!("x/compressed-blobs/zstd/{HASH}/1")).unwrap().encoding,
-            Encoding::Zstd
-        );
+        let other = read(&format!("x/compressed-blobs/zstd/{HASH}/1")).unwrap().encoding;
+        assert_eq!(other, Encoding::Zstd);
     }
 
     #[test]

@@ -227,10 +227,8 @@ mod tests {
             true
         });
         assert_eq!(all, Ok(true));
-        assert_eq!(
-            sizes,
-            [("blob", 1), ("tree", 2), ("directory", 3), ("blob", 4), ("blob", 5)]
-        );
+        let named = [("blob", 1), ("tree", 2), ("directory", 3), ("blob", 4), ("blob", 5)];
+        assert_eq!(sizes, named);
         assert_eq!(of_action(&result, |_| false), Ok(false));
     }
 
@@ -253,14 +251,11 @@ mod tests {
         }
         .encode_to_vec();
         let mut sizes = Vec::new();
-        assert_eq!(
-            of_tree(&tree, |raw| {
-                sizes.push(raw.size());
-                true
-            }),
-            Ok(true)
-        );
-        assert_eq!(sizes, [1, 2, 3]);
+        let all = of_tree(&tree, |raw| {
+            sizes.push(raw.size());
+            true
+        });
+        assert_eq!((all, sizes), (Ok(true), vec![1, 2, 3]));
     }
 
     /// A reader that merges two digests of one file would ask for a third, which nobody looked for: such a result is none.
@@ -278,13 +273,8 @@ mod tests {
             crate::wire::put_bytes(&mut outer, field, message);
             outer
         };
-        for result in [
-            within(2, &twice(2)),
-            within(3, &twice(3)),
-            within(3, &twice(5)),
-            twice(6),
-            twice(8),
-        ] {
+        let (file, tree, root) = (within(2, &twice(2)), within(3, &twice(3)), within(3, &twice(5)));
+        for result in [file, tree, root, twice(6), twice(8)] {
             assert_eq!(of_action(&result, |_| true), Err(Malformed), "{result:?}");
         }
         assert_eq!(of_tree(&within(1, &within(1, &twice(2))), |_| true), Err(Malformed));
@@ -307,10 +297,8 @@ mod tests {
         };
         let all = outline(&result.encode_to_vec(), Function::Sha256).unwrap();
         let sizes = |list: &[Digest]| list.iter().map(|digest| digest.size).collect::<Vec<_>>();
-        assert_eq!(
-            (sizes(&all.blobs), sizes(&all.trees), sizes(&all.directories)),
-            (vec![1, 4], vec![2], vec![3])
-        );
+        let found = [sizes(&all.blobs), sizes(&all.trees), sizes(&all.directories)];
+        assert_eq!(found, [vec![1, 4], vec![2], vec![3]]);
         assert_eq!(outline(&all.to_result(), Function::Sha256), Ok(all));
     }
 

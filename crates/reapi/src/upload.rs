@@ -322,22 +322,17 @@ mod tests {
 
     #[test]
     fn names_after_data_and_compressed_messages_are_refused() {
-        let mut message = WriteRequest {
+        let data = WriteRequest {
             data: bytes::Bytes::from_static(b"x"),
             ..Default::default()
         }
         .encode_to_vec();
-        message.extend_from_slice(&[0x0a, 1, b'n']);
+        let message = [&data[..], &[0x0a, 1, b'n']].concat();
         assert_eq!(decode(&framed(&message), 3), Err(Error::Order));
         assert_eq!(decode(&[1, 0, 0, 0, 0], 5), Err(Error::Compressed));
         assert_eq!(decode(&[7, 0, 0, 0, 0], 5), Err(Error::Malformed));
         // finish_write after data is harmless.
-        let mut late = WriteRequest {
-            data: bytes::Bytes::from_static(b"x"),
-            ..Default::default()
-        }
-        .encode_to_vec();
-        late.extend_from_slice(&[0x18, 1]);
+        let late = [&data[..], &[0x18, 1]].concat();
         assert_eq!(decode(&framed(&late), 2), Ok(vec![(None, 0, b"x".to_vec(), true)]));
     }
 

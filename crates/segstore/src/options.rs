@@ -85,11 +85,8 @@ mod tests {
     fn segments_suit_the_capacity() {
         let mib = |n: u64| n << 20;
         for (capacity, size) in [(mib(8), 1), (mib(512), 32), (mib(10 << 10), 64), (mib(1 << 20), 1024)] {
-            assert_eq!(
-                default_segment_size(capacity),
-                mib(size).max(capacity / 512).min(1 << 30),
-                "{capacity}"
-            );
+            let seen = default_segment_size(capacity);
+            assert_eq!(seen, mib(size).max(capacity / 512).min(1 << 30), "{capacity}");
         }
     }
 }

@@ -222,10 +222,8 @@ impl Client {
             .write(self.request(futures::stream::iter(messages)))
             .await?;
         let committed = answer.into_inner().committed_size;
-        ensure!(
-            usize::try_from(committed) == Ok(sent),
-            "{committed} of {sent} bytes were said to be stored"
-        );
+        let whole = usize::try_from(committed) == Ok(sent);
+        ensure!(whole, "{committed} of {sent} bytes were said to be stored");
         Ok(())
     }
 

@@ -247,8 +247,9 @@ mod tests {
     #[test]
     fn signatures_are_what_the_rfc_says() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"Jefe");
+        let signed = signature(&key, b"what do ya want for nothing?");
         assert_eq!(
-            signature(&key, b"what do ya want for nothing?"),
+            signed,
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
         );
     }

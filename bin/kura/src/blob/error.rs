@@ -105,18 +105,13 @@ mod tests {
             io::ErrorKind::NotFound,
         ] {
             let error = io(kind.into());
-            assert_eq!(
-                (error.class(), error.client_message()),
-                (Class::Retry, "Storage is not accessible"),
-                "{kind:?}"
-            );
+            let seen = (error.class(), error.client_message());
+            assert_eq!(seen, (Class::Retry, "Storage is not accessible"), "{kind:?}");
         }
         let descriptors = io(rustix::io::Errno::MFILE.into());
         assert_eq!(descriptors.class(), Class::Retry);
         let sector = io(rustix::io::Errno::IO.into());
-        assert_eq!(
-            (sector.class(), sector.client_message()),
-            (Class::Broken, "Storage failed")
-        );
+        let seen = (sector.class(), sector.client_message());
+        assert_eq!(seen, (Class::Broken, "Storage failed"));
     }
 }

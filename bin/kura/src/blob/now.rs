@@ -212,19 +212,15 @@ mod tests {
         assert!(blobs.has("x", &digest).unwrap());
         let frames = blobs.frames("x", &digest).unwrap().unwrap();
         let hit = blobs.content("x", &digest).unwrap().unwrap();
-        assert!(
-            frames.hit.is_unverified() && hit.is_unverified(),
-            "nobody has read it yet"
-        );
+        let unread = frames.hit.is_unverified() && hit.is_unverified();
+        assert!(unread, "it was not read yet");
         assert_eq!((frames.size, hit.length()), (5_000_000, 5_000_000));
         let hit = hit.verify().unwrap().unwrap();
         assert!(hit.is_packed() && hit.length() == 5_000_000);
         let mut piece = vec![0; 100_000];
         assert!(hit.read_now(0, &mut piece).unwrap());
-        assert!(
-            !hit.read_now(4_000_000, &mut piece).unwrap(),
-            "decompressing all that lies before takes too long"
-        );
+        // Decompressing all that lies before takes too long.
+        assert!(!hit.read_now(4_000_000, &mut piece).unwrap());
         hit.read_at(4_000_000, &mut piece).unwrap();
         assert!(piece == content[4_000_000..4_100_000]);
     }
@@ -250,9 +246,7 @@ mod tests {
         }
         let blobs = Blobs::open(dir.path(), Some(256 << 20), Durability::ProcessCrash).unwrap();
         assert!(!blobs.has("x", &digest).unwrap());
-        assert!(
-            blobs.find(Kind::Cas, "x", &digest.key()).unwrap().is_none(),
-            "and it can be stored again"
-        );
+        let found = blobs.find(Kind::Cas, "x", &digest.key()).unwrap();
+        assert!(found.is_none(), "and it can be stored again");
     }
 }

@@ -163,13 +163,8 @@ mod tests {
         // More, if the machine that runs this is slow.
         assert!(pace.moved() >= 3);
         assert_eq!(Blobs::commit(writer).await.unwrap(), Put::Created);
-        let hit = blobs
-            .find(Kind::Gradle, "", b"k")
-            .unwrap()
-            .unwrap()
-            .verify()
-            .unwrap()
-            .unwrap();
+        let hit = blobs.find(Kind::Gradle, "", b"k").unwrap().unwrap();
+        let hit = hit.verify().unwrap().unwrap();
         let mut read = vec![0; whole.len()];
         hit.read_at(0, &mut read).unwrap();
         assert!(read == whole);

@@ -240,6 +240,11 @@ mod tests {
         (dir, disk)
     }
 
+    fn age(path: &Path, modified: SystemTime) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(modified).unwrap();
+    }
+
     #[test]
     fn what_was_stored_is_found_until_a_byte_is_missing() {
         let (_dir, disk) = disk();
@@ -261,12 +266,7 @@ mod tests {
             let found = disk.store(&action, &sha256(body), body).unwrap();
             let long_ago = SystemTime::now() - KEPT - NOTED;
             for path in [found.path, disk.place("actions", &action)] {
-                File::options()
-                    .write(true)
-                    .open(path)
-                    .unwrap()
-                    .set_modified(long_ago)
-                    .unwrap();
+                age(&path, long_ago);
             }
         }
         assert!(disk.find(&used).is_some());
@@ -274,12 +274,7 @@ mod tests {
         assert!(disk.find(&used).is_some());
         assert_eq!(disk.find(&old), None);
         let again = disk.store(&old, &sha256(b"old"), b"old").unwrap();
-        File::options()
-            .write(true)
-            .open(&again.path)
-            .unwrap()
-            .set_modified(UNIX_EPOCH)
-            .unwrap();
+        age(&again.path, UNIX_EPOCH);
         disk.trim(SystemTime::now());
         assert!(again.path.exists(), "once a day is enough");
         disk.trim(SystemTime::now() + TRIM_EVERY);

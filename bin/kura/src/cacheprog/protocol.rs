@@ -214,9 +214,7 @@ mod tests {
              \"Time\":\"2023-11-14T22:13:20.123Z\",\"DiskPath\":\"/x/y\"}\n"
         );
         assert_eq!(Response::miss(1).line(), "{\"ID\":1,\"Miss\":true}\n");
-        assert_eq!(
-            Response::greeting().line(),
-            "{\"ID\":0,\"KnownCommands\":[\"get\",\"put\",\"close\"]}\n"
-        );
+        let greeting = Response::greeting().line();
+        assert_eq!(greeting, "{\"ID\":0,\"KnownCommands\":[\"get\",\"put\",\"close\"]}\n");
     }
 }

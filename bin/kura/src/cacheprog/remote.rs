@@ -273,10 +273,8 @@ mod tests {
 
     #[test]
     fn urls_are_checked_and_never_hold_a_password() {
-        assert_eq!(
-            remote("http://h:1/go/p/", None).unwrap().url(&[0xab; 32]),
-            format!("http://h:1/go/p/{}", "ab".repeat(32))
-        );
+        let url = remote("http://h:1/go/p/", None).unwrap().url(&[0xab; 32]);
+        assert_eq!(url, format!("http://h:1/go/p/{}", "ab".repeat(32)));
         for bad in ["", "cache:4000/go/p", "ftp://h/go/p", "http://u:p@h/go/p"] {
             let error = remote(bad, None).err().unwrap();
             assert!(!format!("{error:#}").contains("u:p"), "{error:#}");

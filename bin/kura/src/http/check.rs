@@ -126,10 +126,8 @@ mod tests {
 
     #[test]
     fn a_digest_covers_every_piece() {
-        let expected: [u8; 32] = digest::digest(&digest::SHA256, b"hello world")
-            .as_ref()
-            .try_into()
-            .unwrap();
+        let expected = digest::digest(&digest::SHA256, b"hello world");
+        let expected: [u8; 32] = expected.as_ref().try_into().unwrap();
         assert!(checked(Check::Sha256(expected), &[b"hello", b" ", b"world"]));
         assert!(!checked(Check::Sha256(expected), &[b"hello", b"world"]));
         assert!(checked(Check::Nothing, &[b"anything"]));
@@ -141,16 +139,13 @@ mod tests {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"topsecretkeytopsecretkey");
         let sign = |message: &[&[u8]]| STANDARD.encode(hmac::sign(&key, &message.concat()));
         let body = b"artifact";
-        let separated = sign(&[
-            &21u64.to_le_bytes(),
-            DOMAIN,
-            &4u64.to_le_bytes(),
-            b"hash",
-            &6u64.to_le_bytes(),
-            b"team_a",
-            &8u64.to_le_bytes(),
-            body,
-        ]);
+        let lengths = [21_u64, 4, 6, 8].map(u64::to_le_bytes);
+        let fields: [&[u8]; 4] = [DOMAIN, b"hash", b"team_a", body];
+        let framed = lengths
+            .iter()
+            .zip(fields)
+            .map(|(length, field)| [&length[..], field].concat());
+        let separated = sign(&[&framed.collect::<Vec<_>>().concat()]);
         let joined = sign(&[b"hash", b"team_a", body]);
         for tag in [&separated, &joined] {
             let signature =

@@ -123,20 +123,15 @@ mod tests {
     fn a_read_that_cannot_be_served_now_is_a_miss_for_tools_only() {
         for voice in [Voice::Tool, Voice::Nx, Voice::Turborepo] {
             for error in [Error::Overloaded(Overloaded), Error::Draining] {
-                assert_eq!(
-                    refuse(voice, Asked::Read, error),
-                    (404, String::new(), true),
-                    "{voice:?}"
-                );
+                let refused = refuse(voice, Asked::Read, error);
+                assert_eq!(refused, (404, String::new(), true), "{voice:?}");
             }
         }
         assert_eq!(refuse(Voice::Api, Asked::Read, Error::Overloaded(Overloaded)).0, 503);
         let refused = Voice::Tool.refuse(Asked::Write, Error::Overloaded(Overloaded)).reply;
         assert_eq!((refused.status, refused.extra), (503, Some(("retry-after", "1"))));
-        assert!(
-            Voice::Tool.refuse(Asked::Read, Error::Draining).reply.close,
-            "a draining node still says goodbye"
-        );
+        let refused = Voice::Tool.refuse(Asked::Read, Error::Draining).reply;
+        assert!(refused.close, "a draining node still says goodbye");
     }
 
     #[test]
@@ -154,17 +149,14 @@ mod tests {
     fn turborepo_finds_a_code_in_its_errors() {
         let (status, body, _) = refuse(Voice::Turborepo, Asked::Write, Error::refused(403, "no"));
         assert_eq!(status, 403);
-        assert_eq!(
-            body,
-            r#"application/json {"error":{"code":"forbidden","message":"no"},"message":"no"}"#
-        );
+        let expected = r#"application/json {"error":{"code":"forbidden","message":"no"},"message":"no"}"#;
+        assert_eq!(body, expected);
     }
 
     #[test]
     fn tools_are_challenged_for_basic() {
-        let refused = Voice::Tool
-            .refuse(Asked::Read, Error::Denied(Denial::missing_header()))
-            .reply;
+        let missing = Error::Denied(Denial::missing_header());
+        let refused = Voice::Tool.refuse(Asked::Read, missing).reply;
         assert_eq!(refused.extra, Some(("www-authenticate", "Basic realm=\"kura\"")));
     }
 }

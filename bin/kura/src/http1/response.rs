@@ -362,30 +362,15 @@ mod tests {
 
     #[test]
     fn headers_say_how_the_body_ends_and_how_the_connection_goes_on() {
-        let keep = Manner {
-            keep_alive: true,
-            old: false,
-        };
-        assert_eq!(
-            head(&Reply::empty(204), keep),
-            "HTTP/1.1 204 No Content\r\ndate: now\r\n\r\n"
-        );
-        assert_eq!(
-            head(&Reply::empty(200), keep),
-            "HTTP/1.1 200 OK\r\ndate: now\r\ncontent-length: 0\r\n\r\n"
-        );
-        let close = Manner {
-            keep_alive: false,
-            old: false,
-        };
-        assert_eq!(
-            head(&Reply::json(404, "{}"), close),
-            "HTTP/1.1 404 Not Found\r\ndate: now\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n"
-        );
-        let old = Manner {
-            keep_alive: true,
-            old: true,
-        };
+        let manner = |keep_alive, old| Manner { keep_alive, old };
+        let (keep, close, old) = (manner(true, false), manner(false, false), manner(true, true));
+        let empty = "HTTP/1.1 204 No Content\r\ndate: now\r\n\r\n";
+        assert_eq!(head(&Reply::empty(204), keep), empty);
+        let zero = "HTTP/1.1 200 OK\r\ndate: now\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(head(&Reply::empty(200), keep), zero);
+        let json = "date: now\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close";
+        let last = format!("HTTP/1.1 404 Not Found\r\n{json}\r\n\r\n");
+        assert_eq!(head(&Reply::json(404, "{}"), close), last);
         assert!(head(&Reply::empty(201), old).ends_with("connection: keep-alive\r\n\r\n"));
     }
 }

@@ -140,15 +140,11 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].hits, rows[0].misses, rows[0].hit_percent), (2, 1, Some(66)));
         assert_eq!(rows[0].bytes_sent, 100);
-        assert_eq!(
-            (rows[1].stored, rows[1].bytes_received, rows[1].hit_percent),
-            (1, 7, None)
-        );
+        let seen = (rows[1].stored, rows[1].bytes_received, rows[1].hit_percent);
+        assert_eq!(seen, (1, 7, None));
         let table = table(&rows);
-        assert!(
-            table.contains("gradle     ios                2          1      66%"),
-            "{table}"
-        );
+        let row = table.contains("gradle     ios                2          1      66%");
+        assert!(row, "{table}");
         assert!(table.contains("nx         (account)"), "{table}");
     }
 }

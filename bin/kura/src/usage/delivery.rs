@@ -231,21 +231,24 @@ mod tests {
     use crate::blob::Kind;
     use crate::usage::{Direction, Protocol};
 
+    fn reporter() -> Reporter {
+        Reporter {
+            node_id: "n".to_owned(),
+            tenant_id: "t".to_owned(),
+            region: "r".to_owned(),
+        }
+    }
+
     #[test]
     fn the_outbox_survives_a_restart_and_forgets_what_was_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = Ledger::on(10);
         ledger.add(Direction::Upload, Protocol::Http, Kind::Nx, "nx", 1);
         ledger.add(Direction::Download, Protocol::Http, Kind::Nx, "nx", 1);
-        let reporter = Reporter {
-            node_id: "n".to_owned(),
-            tenant_id: "t".to_owned(),
-            region: "r".to_owned(),
-        };
-        Outbox::open(dir.path(), 10)
-            .unwrap()
-            .push(ledger.close(&reporter, 1, 1))
-            .unwrap();
+        let reporter = reporter();
+        let mut outbox = Outbox::open(dir.path(), 10).unwrap();
+        outbox.push(ledger.close(&reporter, 1, 1)).unwrap();
+        drop(outbox);
         let mut again = Outbox::open(dir.path(), 10).unwrap();
         assert_eq!(again.len(), 2);
         again.accepted(1).unwrap();
@@ -257,11 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ledger = Ledger::on(10);
         ledger.add(Direction::Upload, Protocol::Http, Kind::Nx, "nx", 7);
-        let reporter = Reporter {
-            node_id: "n".to_owned(),
-            tenant_id: "t".to_owned(),
-            region: "r".to_owned(),
-        };
+        let reporter = reporter();
         let outbox = Outbox::open(dir.path(), 10).unwrap();
         outbox.keep_window(&ledger.so_far(&reporter, 1, 1)).unwrap();
         drop(outbox);
@@ -269,10 +268,7 @@ mod tests {
         assert_eq!(next.len(), 1);
         assert_eq!(Outbox::open(dir.path(), 10).unwrap().len(), 1, "taken over once");
         assert!(shut(&ledger, &reporter, 1, &mut next) > 1);
-        assert_eq!(
-            next.batch(9)[0].event_id,
-            next.batch(9)[1].event_id,
-            "the receiver drops the double"
-        );
+        let doubled = next.batch(9)[0].event_id == next.batch(9)[1].event_id;
+        assert!(doubled, "the receiver drops the double");
     }
 }

@@ -22,15 +22,10 @@ impl Module {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("go.mod"), "module example.test/hello\n\ngo 1.24\n").unwrap();
-        std::fs::write(
-            dir.path().join("main.go"),
-            "package main\n\nfunc main() { println(\"hello\") }\n",
-        )
-        .unwrap();
-        Self {
-            dir,
-            local: tempfile::tempdir().unwrap(),
-        }
+        let program = "package main\n\nfunc main() { println(\"hello\") }\n";
+        std::fs::write(dir.path().join("main.go"), program).unwrap();
+        let local = tempfile::tempdir().unwrap();
+        Self { dir, local }
     }
 
     /// A module whose helper has the runtime on its disk already: only the module itself is to be built, in no time.
@@ -68,7 +63,7 @@ impl Module {
             .env("CGO_ENABLED", "0")
             .env(
                 "GOCACHEPROG",
-                format!("{} cacheprog --verbose", env!("CARGO_BIN_EXE_kura")),
+                concat!(env!("CARGO_BIN_EXE_kura"), " cacheprog --verbose"),
             )
             .env("KURA_CACHEPROG_URL", url)
             .env("KURA_CACHEPROG_DIR", self.local.path().join("go"))
@@ -87,7 +82,7 @@ impl Module {
     }
 
     fn check(&self, output: &Output) -> String {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = crate::node::said(output);
         assert!(output.status.success(), "the build failed: {said}");
         let binary = self.local.path().join("hello");
         let ran = Command::new(&binary).output().unwrap();
@@ -132,8 +127,9 @@ impl Helper {
     }
 
     fn get(&mut self, action: u8) -> serde_json::Value {
+        let action = STANDARD.encode([action; 32]);
         self.ask(
-            &serde_json::json!({"ID": 1, "Command": "get", "ActionID": STANDARD.encode([action; 32])}),
+            &serde_json::json!({"ID": 1, "Command": "get", "ActionID": action}),
             None,
         )
     }
@@ -163,16 +159,12 @@ fn compiles(said: &str) -> bool {
 
 /// The number in front of some words of the summary.
 fn summed(said: &str, words: &str) -> u64 {
-    let line = said
-        .lines()
-        .find(|line| line.contains("local hits"))
-        .unwrap_or_else(|| panic!("no summary: {said}"));
-    let part = line
-        .split(": ")
-        .nth(1)
-        .unwrap()
-        .split(", ")
-        .find(|part| part.ends_with(words));
+    let line = said.lines().find(|line| line.contains("local hits"));
+    let (_, summary) = line
+        .unwrap_or_else(|| panic!("no summary: {said}"))
+        .split_once(": ")
+        .unwrap();
+    let part = summary.split(", ").find(|part| part.ends_with(words));
     part.unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -184,7 +176,7 @@ fn url(node: &Node, project: &str) -> String {
 fn a_second_machine_builds_from_hits_and_a_second_build_from_its_own_disk() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let options = crate::node::Options { args: &[], env: &[] };
+    let options = crate::node::Options::default();
     let mut node = Node::start_in(&data, &options);
     let module = Module::new();
     let cold = module.build(&url(&node, "p"), &[]);
@@ -212,10 +204,8 @@ fn a_second_machine_builds_from_hits_and_a_second_build_from_its_own_disk() {
     module.forget();
     let damaged = module.build(&url(&node, "p"), &[]);
     assert!(compiles(&damaged), "{damaged}");
-    assert!(
-        !damaged.contains("going on without"),
-        "damage is a miss and no fault: {damaged}"
-    );
+    let quiet = !damaged.contains("going on without");
+    assert!(quiet, "damage is a miss and no fault: {damaged}");
 }
 
 #[test]
@@ -325,11 +315,12 @@ fn every_fault_of_the_server_is_a_miss_and_then_it_is_left_alone() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cut = garbage().replace("Content-Length: 7", "Content-Length: 700");
+    let empty = "Content-Length: 0\r\nConnection: close\r\n\r\n";
     for url in [
-        parrot("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
-        parrot(
-            "HTTP/1.1 302 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        ),
+        parrot(&format!("HTTP/1.1 500 Oops\r\n{empty}")),
+        parrot(&format!(
+            "HTTP/1.1 302 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\n{empty}"
+        )),
         parrot("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\ngarbage"),
         parrot(&garbage()),
         parrot(&cut),
@@ -369,25 +360,23 @@ fn flip(path: &Path) {
 #[test]
 fn a_wrong_setting_is_said_before_the_build() {
     for (arguments, expected) in [
-        (&["--url", "http://u:secret@host/go/p"][..], "must not hold a password"),
-        (&["--url", "host/go/p"], "URL"),
+        ("--url http://u:secret@host/go/p", "must not hold a password"),
+        ("--url host/go/p", "URL"),
         (
-            &["--url", "http://h/go/p", "--token-file", "/nonexistent/token"],
+            "--url http://h/go/p --token-file /nonexistent/token",
             "cannot read the token",
         ),
-        (&[], "name one with --dir"),
+        ("", "name one with --dir"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut command = crate::node::command(&["cacheprog"]);
         if !arguments.is_empty() {
             command.arg("--dir").arg(dir.path());
         }
-        let output = command.args(arguments).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && told.contains(expected),
-            "{arguments:?}: {told}"
-        );
+        let output = command.args(crate::node::words(arguments)).output().unwrap();
+        let told = crate::node::said(&output);
+        let refused = !output.status.success() && told.contains(expected);
+        assert!(refused, "{arguments}: {told}");
         assert!(!told.contains("secret"), "{told}");
     }
 }

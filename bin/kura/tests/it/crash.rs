@@ -50,7 +50,7 @@ async fn write_blobs(server: Arc<Server>, ledger: Arc<Ledger>) {
 }
 
 async fn write_values(server: Arc<Server>, ledger: Arc<Ledger>, key: String, from: usize) {
-    let put = format!("/api/cache/keyvalue?{}", server.scope());
+    let put = server.api("keyvalue");
     for value in from.. {
         let document = format!(r#"{{"cas_id":"{key}","entries":[{{"value":"{value}"}}]}}"#);
         ledger.values.lock().unwrap().entry(key.clone()).or_default().1 = value;
@@ -82,19 +82,17 @@ async fn read(server: Arc<Server>, ledger: Arc<Ledger>) -> Result<()> {
 async fn everything_is_there(server: &Server, ledger: &Ledger) -> Result<()> {
     let blobs = ledger.blobs.lock().unwrap().clone();
     for (target, body) in blobs {
-        let answer = server.anonymous().get(&target).await?;
-        answer
-            .expect(200)
-            .and_then(|answer| answer.expect_body(&body))
-            .with_context(|| format!("{target} was acknowledged"))?;
+        let found = server.anonymous().hit(&target, &body).await;
+        found.with_context(|| format!("{target} was acknowledged"))?;
     }
     let values = ledger.values.lock().unwrap().clone();
     for (key, (acknowledged, under_way)) in values {
-        let get = format!("/api/cache/keyvalue/{key}?{}", server.scope());
+        let get = server.api(&format!("keyvalue/{key}"));
         let found = server.anonymous().get(&get).await?.expect(200)?.json()?;
         let value: usize = found["entries"][0]["value"].as_str().unwrap().parse()?;
+        let known = value == acknowledged || value == under_way;
         ensure!(
-            value == acknowledged || value == under_way,
+            known,
             "{key} is {value}, where {acknowledged} was acknowledged and {under_way} was under way"
         );
         ledger.values.lock().unwrap().insert(key, (value, value));
@@ -109,9 +107,8 @@ async fn what_was_acknowledged_survives_four_kills_under_load() -> Result<()> {
     for round in 0..ROUNDS {
         let node = Node::start(&program, home.path(), &Options::default()).await?;
         let server = Arc::new(Server::new(&node.url())?);
-        everything_is_there(&server, &ledger)
-            .await
-            .with_context(|| format!("after {round} kills"))?;
+        let survived = everything_is_there(&server, &ledger).await;
+        survived.with_context(|| format!("after {round} kills"))?;
 
         let mut writers = JoinSet::new();
         for _ in 0..WRITERS {
@@ -130,11 +127,8 @@ async fn what_was_acknowledged_survives_four_kills_under_load() -> Result<()> {
         until("enough writes to be acknowledged", PATIENCE, || async {
             node.alive()?;
             let count = ledger.acknowledged.load(Ordering::Relaxed);
-            Ok(if count >= wanted {
-                Look::Done(())
-            } else {
-                Look::not_yet(count)
-            })
+            let enough = count >= wanted;
+            Ok(if enough { Look::Done(()) } else { Look::not_yet(count) })
         })
         .await?;
         node.kill().await?;
@@ -152,10 +146,6 @@ async fn what_was_acknowledged_survives_four_kills_under_load() -> Result<()> {
         .args(["verify", "--data-dir"])
         .arg(home.path().join("data"))
         .output()?;
-    ensure!(
-        checked.status.success(),
-        "kura verify: {}",
-        String::from_utf8_lossy(&checked.stderr)
-    );
+    ensure!(checked.status.success(), "kura verify: {}", crate::node::said(&checked));
     Ok(())
 }

@@ -93,7 +93,7 @@ fn rapid_resets_end_the_connection() {
         frames.send(3, 0, stream, &8_u32.to_be_bytes());
     }
     assert_eq!(frames.goodbye(), Some(ENHANCE_YOUR_CALM));
-    assert_eq!(node.send("GET", "/up", b"").status, 200);
+    assert_eq!(node.status("GET", "/up", b""), 200);
 }
 
 /// A header that never ends, in CONTINUATION frames, is cut off long before it fills memory.
@@ -108,20 +108,14 @@ fn endless_continuation_frames_end_the_connection() {
         frames.send(9, 0, 1, &field);
     }
     assert!(frames.goodbye().is_some());
-    assert_eq!(node.send("GET", "/up", b"").status, 200);
+    assert_eq!(node.status("GET", "/up", b""), 200);
 }
 
 /// A connection that never finishes its preface, or never asks anything, is not kept.
 #[test]
 fn silent_http2_connections_are_closed() {
-    let node = Node::start(&[
-        "--http-header-timeout-ms",
-        "300",
-        "--http-idle-timeout-ms",
-        "300",
-        "--http-stall-timeout-ms",
-        "300",
-    ]);
+    let limits = "--http-header-timeout-ms 300 --http-idle-timeout-ms 300 --http-stall-timeout-ms 300";
+    let node = Node::told(limits, &[]);
     let mut half = node.client();
     half.raw(b"PRI * HTTP/2.0\r\n\r\nSM");
     let mut idle = Frames::open(&node);
@@ -134,10 +128,7 @@ fn silent_http2_connections_are_closed() {
 async fn a_drain_waits_for_streamed_answers() {
     let mut node = Node::start(&[]);
     let body = vec![9; 12 << 20];
-    assert_eq!(
-        node.send("PUT", "/api/cache/gradle/large?tenant_id=a", &body).status,
-        201
-    );
+    assert_eq!(node.status("PUT", "/api/cache/gradle/large?tenant_id=a", &body), 201);
     let stream = TcpStream::connect(node.address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(65_535)

@@ -1,6 +1,6 @@
 //! Starting, ending, and what survives.
 
-use crate::node::{Node, Options, command, command_of, until, wait_for};
+use crate::node::{Client, Node, Options, come_back, command, command_of, said, until, wait_for};
 use russet_conformance::http::{Server, entries};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,22 +20,18 @@ fn a_restart_keeps_everything() {
     node.stop();
     let node = Node::start_in(dir.path(), &PLAIN);
     for size in [10, 100_000, 1_000_000] {
-        assert_eq!(
-            node.send("GET", &format!("/api/cache/gradle/k{size}?tenant_id=a"), b"")
-                .body,
-            vec![1; size]
-        );
+        let target = format!("/api/cache/gradle/k{size}?tenant_id=a");
+        assert_eq!(node.send("GET", &target, b"").body, vec![1; size]);
     }
 }
 
 #[test]
 fn a_second_process_on_the_same_folder_is_refused() {
     let node = Node::start(&[]);
-    let second = command(&["serve", "--port", "0", "--data-dir", node.data.to_str().unwrap()])
-        .output()
-        .unwrap();
+    let args = ["serve", "--port", "0", "--data-dir", node.data.to_str().unwrap()];
+    let second = command(&args).output().unwrap();
     assert!(!second.status.success());
-    let text = String::from_utf8_lossy(&second.stderr);
+    let text = said(&second);
     assert!(text.contains(&format!("in use by process {}", node.pid())), "{text}");
     assert!(text.contains("stop that process or choose another folder"), "{text}");
     assert_eq!(node.send("GET", "/up", b"").status, 200);
@@ -49,22 +45,11 @@ fn draining_refuses_work_and_answers_probes() {
     node.drain("USR1");
     assert!(idle.is_closed(), "an idle connection is closed when draining begins");
     let refused = node.send("GET", "/api/cache/gradle/k?tenant_id=a", b"");
-    assert_eq!(
-        (refused.status, refused.message().unwrap().as_str()),
-        (503, "server is draining")
-    );
-    assert_eq!(
-        (
-            refused.field("connection").as_deref(),
-            refused.field("retry-after").as_deref()
-        ),
-        (Some("close"), Some("1"))
-    );
+    come_back(refused.expect_message(503, "server is draining").unwrap());
+    refused.expect_field("connection", "close").unwrap();
     let ready = node.send("GET", "/ready", b"").json().unwrap();
-    assert_eq!(
-        (&ready["state"], &ready["draining"]),
-        (&"draining".into(), &true.into())
-    );
+    let seen = (&ready["state"], &ready["draining"]);
+    assert_eq!(seen, (&"draining".into(), &true.into()));
     assert_eq!(node.send("GET", "/up", b"").status, 200);
     assert_eq!(node.send("GET", "/metrics", b"").status, 200);
     node.stop();
@@ -75,9 +60,7 @@ fn requests_in_flight_are_finished_before_the_end() {
     let mut node = Node::start(&[]);
     let mut client = node.client();
     client.raw(b"PUT /api/cache/gradle/last?tenant_id=a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel");
-    until("the request is in flight", || {
-        (node.send("GET", "/ready", b"").json().unwrap()["http_inflight_requests"] == 1).then_some(())
-    });
+    node.until_in_flight(1);
     node.drain("TERM");
     client.raw(b"lo");
     assert_eq!(client.response().status, 201);
@@ -89,11 +72,9 @@ fn a_taken_port_is_an_error_that_says_what_to_do() {
     let node = Node::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let port = node.address.port().to_string();
-    let second = command(&["--port", &port, "--data-dir", dir.path().to_str().unwrap()])
-        .stdout(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(String::from_utf8_lossy(&second.stderr).contains("--port"), "{second:?}");
+    let args = ["--port", &port, "--data-dir", dir.path().to_str().unwrap()];
+    let second = command(&args).stdout(Stdio::null()).output().unwrap();
+    assert!(said(&second).contains("--port"), "{second:?}");
 }
 
 /// A small file system of its own; `None` where that is not allowed.
@@ -133,17 +114,13 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
         .find(|(_, answer)| answer.status != 201);
     let (stored, refused) = refused.unwrap();
     assert!(stored > 0);
-    assert_eq!(
-        (refused.status, refused.message().unwrap().as_str()),
-        (503, "Disk is full")
-    );
-    assert_eq!(refused.field("retry-after").as_deref(), Some("1"));
+    come_back(refused.expect_message(503, "Disk is full").unwrap());
     for number in 0..stored {
         assert!(node.send("GET", &target(number), b"").body == body, "{number}");
     }
     std::fs::remove_file(&ballast).unwrap();
     until("there is room again", || {
-        (node.send("PUT", &target(999), &body).status == 201).then_some(())
+        (node.status("PUT", &target(999), &body) == 201).then_some(())
     });
     drop(node);
 }
@@ -164,8 +141,9 @@ fn cleaning_a_namespace_makes_room_on_a_full_disk() {
     assert_eq!(refused.unwrap().message().unwrap(), "Disk is full");
     let cleaned = node.send("DELETE", "/api/cache/clean?tenant_id=a&namespace_id=full", b"");
     assert_eq!(cleaned.status, 204, "{cleaned:?}");
+    let again = target("new", 0);
     until("there is room again", || {
-        (node.send("PUT", &target("new", 0), &body).status == 201).then_some(())
+        (node.status("PUT", &again, &body) == 201).then_some(())
     });
     assert!(node.send("GET", &target("kept", 0), b"").body == body);
     assert_eq!(node.send("GET", &target("full", 0), b"").status, 404);
@@ -177,15 +155,10 @@ fn cleaning_a_namespace_makes_room_on_a_full_disk() {
 fn an_upgrade_in_place_waits_for_the_old_process_and_takes_over() {
     let dir = tempfile::tempdir().unwrap();
     let mut old = Node::start_in(dir.path(), &PLAIN);
-    assert_eq!(
-        old.send("PUT", "/api/cache/gradle/before?tenant_id=a", b"1").status,
-        201
-    );
+    assert_eq!(old.status("PUT", "/api/cache/gradle/before?tenant_id=a", b"1"), 201);
     let mut client = old.client();
     client.raw(b"PUT /api/cache/gradle/last?tenant_id=a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel");
-    until("the request is in flight", || {
-        (old.send("GET", "/ready", b"").json().unwrap()["http_inflight_requests"] == 1).then_some(())
-    });
+    old.until_in_flight(1);
     old.drain("TERM");
     let mut new = command(&["serve", "--log-format", "json", "--cas-capacity-bytes", "4294967296"])
         .args(["--port", &old.address.port().to_string()])
@@ -195,9 +168,8 @@ fn an_upgrade_in_place_waits_for_the_old_process_and_takes_over() {
         .spawn()
         .unwrap();
     let mut log = BufReader::new(new.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let waiting = log
-        .find(|line| line.contains("waiting for the process that drains"))
-        .unwrap();
+    let waiting = log.find(|line| line.contains("waiting for the process that drains"));
+    let waiting = waiting.unwrap();
     assert!(waiting.contains(&old.pid().to_string()), "{waiting}");
     client.raw(b"lo");
     assert_eq!(client.response().status, 201);
@@ -205,13 +177,8 @@ fn an_upgrade_in_place_waits_for_the_old_process_and_takes_over() {
     assert!(log.any(|line| line.contains("\"serving\"")));
     for (key, body) in [("before", "1"), ("last", "hello")] {
         let target = format!("/api/cache/gradle/{key}?tenant_id=a");
-        assert_eq!(
-            crate::node::Client::connect(old.address)
-                .send("GET", &target, &[], b"")
-                .text()
-                .unwrap(),
-            body
-        );
+        let read = Client::connect(old.address).send("GET", &target, &[], b"");
+        assert_eq!(read.text().unwrap(), body);
     }
     new.kill().unwrap();
     new.wait().unwrap();
@@ -257,7 +224,7 @@ fn a_lost_permission_costs_writes_and_nothing_else() {
     let address = serving["address"].as_str().unwrap().parse().unwrap();
     // Nobody reads the rest of its log; a full pipe must not stop it.
     std::thread::spawn(move || log.for_each(drop));
-    let mut client = crate::node::Client::connect(address);
+    let mut client = Client::connect(address);
     let target = |number: usize| format!("/api/cache/gradle/k{number}?tenant_id=a");
     let body = vec![5; 8 << 20];
     assert_eq!(client.send("PUT", &target(0), &[], &body).status, 201);
@@ -265,7 +232,7 @@ fn a_lost_permission_costs_writes_and_nothing_else() {
     let permit = |mode: u32| std::fs::set_permissions(&segments, std::fs::Permissions::from_mode(mode)).unwrap();
     permit(0o500);
     let refused = (1..60)
-        .map(|number| crate::node::Client::connect(address).send("PUT", &target(number), &[], &body))
+        .map(|number| Client::connect(address).send("PUT", &target(number), &[], &body))
         .find(|answer| answer.status != 201)
         .unwrap();
     assert!(matches!(refused.status, 500 | 503), "{refused:?}");
@@ -274,18 +241,16 @@ fn a_lost_permission_costs_writes_and_nothing_else() {
     assert_eq!(client.send("GET", "/up", &[], b"").status, 200);
     permit(0o700);
     until("writes are back", || {
-        let answer = crate::node::Client::connect(address).send("PUT", &target(100), &[], &body);
+        let answer = Client::connect(address).send("PUT", &target(100), &[], &body);
         (answer.status == 201).then_some(())
     });
     node.kill().unwrap();
     node.wait().unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o000)).unwrap();
     let failed = start().output().unwrap();
-    let text = String::from_utf8_lossy(&failed.stderr);
-    assert!(
-        !failed.status.success() && text.contains("belongs to this user"),
-        "{text}"
-    );
+    let text = said(&failed);
+    let told = !failed.status.success() && text.contains("belongs to this user");
+    assert!(told, "{text}");
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
 }
 
@@ -318,12 +283,7 @@ fn a_leaving_node_is_a_miss_to_every_tool() {
     for entry in &stored {
         let (target, missed) = (&entry.target, node.send("GET", &entry.target, b""));
         assert!(missed.status == 404 && missed.closes(), "{target}: {missed}");
-        let refused = wait_for(entry.put(server.anonymous())).unwrap();
-        assert_eq!(
-            (refused.status, refused.field("retry-after").as_deref()),
-            (503, Some("1")),
-            "{target}"
-        );
+        come_back(&wait_for(entry.put(server.anonymous())).unwrap());
     }
     for target in ["/v1/cache/1", "/api/metro/cache/1"] {
         assert_eq!(node.send("GET", target, b"").status, 404, "{target}");

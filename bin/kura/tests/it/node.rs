@@ -5,7 +5,7 @@ use russet_stages::kura::{self, Program};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -39,8 +39,32 @@ pub(crate) struct Options<'a> {
     pub(crate) env: &'a [(&'a str, &'a str)],
 }
 
+pub(crate) const CLIENT_SECRET: (&str, &str) = ("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value");
+
+/// Flags of an open node that reports usage there, of windows that would be open for an hour.
+pub(crate) fn reports_usage(url: &str) -> String {
+    format!("{OPEN} --control-plane-url {url} --control-plane-client-id node --usage-window-secs 3600")
+}
+
+/// Flags of a node that listens on this machine only and asks for no credential.
+pub(crate) const OPEN: &str = "--bind-address 127.0.0.1 --auth-anonymous read-write";
+
 /// Grants only where a token says so.
 pub(crate) const GUARDED: [&str; 4] = ["--tenant-id", "acme", "--bind-address", "127.0.0.1"];
+
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+/// What a program said to people.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Fails unless the answer tells its client to come back.
+pub(crate) fn come_back(refused: &Response) {
+    refused.expect(503).unwrap().expect_field("retry-after", "1").unwrap();
+}
 
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = command_of(Path::new(env!("CARGO_BIN_EXE_kura")));
@@ -58,6 +82,12 @@ pub(crate) fn command_of(program: &Path) -> Command {
 impl Node {
     pub(crate) fn start(args: &[&str]) -> Self {
         Self::start_with(&Options { args, env: &[] })
+    }
+
+    /// Starts with flags as a shell takes them, and these variables.
+    pub(crate) fn told(flags: &str, env: &[(&str, &str)]) -> Self {
+        let args = &words(flags);
+        Self::start_with(&Options { args, env })
     }
 
     pub(crate) fn start_with(options: &Options<'_>) -> Self {
@@ -94,6 +124,24 @@ impl Node {
     /// One request on a connection of its own.
     pub(crate) fn send(&self, method: &str, target: &str, body: &[u8]) -> Response {
         self.client().send(method, target, &[], body)
+    }
+
+    /// The same, of which only the status matters.
+    pub(crate) fn status(&self, method: &str, target: &str, body: &[u8]) -> u16 {
+        self.send(method, target, body).status
+    }
+
+    /// A field of `/ready`.
+    pub(crate) fn ready(&self, field: &str) -> i64 {
+        let ready = self.send("GET", "/ready", b"").json().unwrap();
+        ready[field].as_i64().unwrap()
+    }
+
+    /// Waits until that many requests of HTTP are under way.
+    pub(crate) fn until_in_flight(&self, count: i64) {
+        until("so many requests are in flight", || {
+            (self.ready("http_inflight_requests") == count).then_some(())
+        });
     }
 
     /// The text of `/metrics`.
@@ -133,18 +181,16 @@ impl Node {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args([&format!("-{name}"), &self.pid().to_string()])
-            .status()
-            .unwrap();
-        assert!(status.success());
+        let (name, pid) = (format!("-{name}"), self.pid().to_string());
+        let killed = Command::new("kill").args([name, pid]).status();
+        assert!(killed.unwrap().success());
     }
 
     /// Tells it to drain, and waits until it does.
     pub(crate) fn drain(&self, signal: &str) {
         self.signal(signal);
         until("the node drains", || {
-            (self.send("GET", "/ready", b"").status == 503).then_some(())
+            (self.status("GET", "/ready", b"") == 503).then_some(())
         });
     }
 

@@ -1,6 +1,6 @@
 //! Probes, metrics, inspect, verify, configuration.
 
-use crate::node::{Node, Options, command, damage, until};
+use crate::node::{CLIENT_SECRET, Node, Options, command, damage, reports_usage, said, until};
 use crate::sink::Sink;
 use prost::Message as _;
 use russet_reapi::Function;
@@ -10,16 +10,8 @@ use std::net::TcpStream;
 
 #[test]
 fn probes_say_what_the_flags_said() {
-    let node = Node::start(&[
-        "--tenant-id",
-        "acme",
-        "--region",
-        "eu",
-        "--node-url",
-        "http://node-1:7443",
-        "--bind-address",
-        "127.0.0.1",
-    ]);
+    let flags = "--tenant-id acme --region eu --node-url http://node-1:7443 --bind-address 127.0.0.1";
+    let node = Node::told(flags, &[]);
     let up = node.send("GET", "/up", b"").json().unwrap();
     assert_eq!(
         up,
@@ -107,23 +99,18 @@ fn what_a_hit_vouches_for_is_kept() {
 #[test]
 fn inspect_and_verify_look_at_a_stopped_node() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = Node::start_in(dir.path(), &Options { args: &[], env: &[] });
-    node.send("PUT", "/api/cache/gradle/k?tenant_id=a&namespace_id=ios", b"hello");
+    let mut node = Node::start_in(dir.path(), &Options::default());
+    node.send("PUT", ENTRY, b"hello");
     node.send("PUT", "/v1/cache/k", b"hi");
     let data = dir.path().to_str().unwrap().to_owned();
     let busy = command(&["inspect", "--data-dir", &data]).output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&busy.stderr).contains("in use by process"),
-        "{busy:?}"
-    );
+    assert!(said(&busy).contains("in use by process"), "{busy:?}");
     node.stop();
     let json = command(&["inspect", "--json", "--data-dir", &data]).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["entries"], &json["bytes"]), (&2.into(), &7.into()));
-    assert_eq!(
-        json["rows"][0],
-        serde_json::json!({"kind":"gradle","namespace":"ios","entries":1,"bytes":5})
-    );
+    let row = serde_json::json!({"kind":"gradle","namespace":"ios","entries":1,"bytes":5});
+    assert_eq!(json["rows"][0], row);
     let table = command(&["inspect", "--data-dir", &data]).output().unwrap();
     assert!(String::from_utf8_lossy(&table.stdout).contains("nx"), "{table:?}");
     let sound = command(&["verify", "--data-dir", &data]).output().unwrap();
@@ -132,12 +119,8 @@ fn inspect_and_verify_look_at_a_stopped_node() {
     damage(dir.path(), b"hello");
     let damaged = command(&["verify", "--data-dir", &data]).output().unwrap();
     assert!(!damaged.status.success(), "{damaged:?}");
-    let node = Node::start_in(dir.path(), &Options { args: &[], env: &[] });
-    assert_eq!(
-        node.send("GET", "/api/cache/gradle/k?tenant_id=a&namespace_id=ios", b"")
-            .status,
-        404
-    );
+    let node = Node::start_in(dir.path(), &Options::default());
+    assert_eq!(node.status("GET", ENTRY, b""), 404);
     assert_eq!(node.send("GET", "/v1/cache/k", b"").text().unwrap(), "hi");
 }
 
@@ -152,10 +135,8 @@ fn the_configuration_can_be_checked_and_printed() {
         .unwrap();
     let text = String::from_utf8_lossy(&printed.stdout);
     let json: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
-    assert_eq!(
-        (&json["tenant_id"], &json["address"], &json["jwt"]),
-        (&"acme".into(), &"[::]:4321".into(), &true.into())
-    );
+    let seen = (&json["tenant_id"], &json["address"], &json["jwt"]);
+    assert_eq!(seen, (&"acme".into(), &"[::]:4321".into(), &true.into()));
     assert!(!text.contains("very-secret"), "{text}");
     let checked = command(&["--check-config"])
         .env("KURA_GRPC_PORT", "50051")
@@ -171,37 +152,20 @@ fn the_configuration_can_be_checked_and_printed() {
     assert_eq!(lines[1], "KURA_GRPC_PORT has no effect: gRPC shares the port of HTTP");
     assert!(lines[2].starts_with("KURA_SENTRY_DSN has no effect: "), "{text}");
     assert!(lines.len() == 3 && !text.contains("canary"), "{text}");
-    let bad = command(&["--check-config", "--tenant-id", "not a handle"])
-        .output()
-        .unwrap();
+    let bad = command(&["--check-config", "--tenant-id", "not a handle"]).output();
+    let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(64));
-    assert!(
-        String::from_utf8_lossy(&bad.stderr).contains("KURA_TENANT_ID"),
-        "{bad:?}"
-    );
+    assert!(said(&bad).contains("KURA_TENANT_ID"), "{bad:?}");
     let version = command(&["version"]).output().unwrap();
     assert!(version.status.success() && !version.stdout.is_empty());
 }
 
+const ENTRY: &str = "/api/cache/gradle/k?tenant_id=a&namespace_id=ios";
+
 /// Reports usage to that control plane, of windows that would be open for an hour.
 fn reporting(plane: &Sink) -> Node {
-    Node::start_with(&Options {
-        args: &[
-            "--node-url",
-            "http://node-1:7443",
-            "--bind-address",
-            "127.0.0.1",
-            "--auth-anonymous",
-            "read-write",
-            "--control-plane-url",
-            &plane.url(),
-            "--control-plane-client-id",
-            "node",
-            "--usage-window-secs",
-            "3600",
-        ],
-        env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
-    })
+    let flags = format!("--node-url http://node-1:7443 {}", reports_usage(&plane.url()));
+    Node::told(&flags, &[CLIENT_SECRET])
 }
 
 /// Begins to read and goes away.
@@ -215,33 +179,25 @@ fn read_a_little(node: &Node, target: &str) {
 fn usage_is_reported_and_the_last_window_is_not_lost() {
     let plane = Sink::start(|_| 202);
     let mut node = reporting(&plane);
-    node.send("PUT", "/api/cache/gradle/k?tenant_id=a&namespace_id=ios", b"hello");
-    node.send("PUT", "/api/cache/gradle/k?tenant_id=a&namespace_id=ios", b"hello");
-    node.send("GET", "/api/cache/gradle/k?tenant_id=a&namespace_id=ios", b"");
+    node.send("PUT", ENTRY, b"hello");
+    node.send("PUT", ENTRY, b"hello");
+    node.send("GET", ENTRY, b"");
     // Ending the node closes the window and delivers it.
     node.stop();
     let told = plane.next();
     let (head, report) = (&told.head, told.json());
     assert!(head.starts_with("POST /_internal/kura/usage HTTP/1.1"), "{head}");
     assert!(head.to_lowercase().contains("authorization: basic"), "{head}");
-    assert_eq!(
-        (&report["schema_version"], &report["node_id"]),
-        (&1.into(), &"node-1".into())
-    );
+    let seen = (&report["schema_version"], &report["node_id"]);
+    assert_eq!(seen, (&1.into(), &"node-1".into()));
     let mut events: Vec<_> = report["events"].as_array().unwrap().clone();
     events.sort_by_key(|event| event["direction"].as_str().map(str::to_owned));
-    let seen: Vec<_> = events
-        .iter()
-        .map(|event| (&event["direction"], &event["bytes"], &event["request_count"]))
-        .collect();
+    assert_eq!(events.len(), 2);
     // What was there before is not billed.
-    assert_eq!(
-        seen,
-        [
-            (&"egress".into(), &5.into(), &1.into()),
-            (&"ingress".into(), &5.into(), &1.into())
-        ]
-    );
+    for (event, direction) in events.iter().zip(["egress", "ingress"]) {
+        let seen = (&event["direction"], &event["bytes"], &event["request_count"]);
+        assert_eq!(seen, (&direction.into(), &5.into(), &1.into()));
+    }
     assert!(!node.log().contains("client-secret-value"));
 }
 
@@ -253,9 +209,7 @@ fn a_download_is_charged_for_what_was_sent() {
     let length = 64 << 20;
     node.send("PUT", "/api/cache/gradle/k?tenant_id=a", &vec![1; length]);
     read_a_little(&node, "/api/cache/gradle/k?tenant_id=a");
-    until("the reader's end is noticed", || {
-        (node.send("GET", "/ready", b"").json().unwrap()["http_inflight_requests"] == 0).then_some(())
-    });
+    node.until_in_flight(0);
     node.stop();
     let report = plane.next().json();
     let events = report["events"].as_array().unwrap();
@@ -273,19 +227,11 @@ fn memory_pressure_is_told_and_acted_upon() {
     let gauge = |node: &Node, name: &str| node.metric(&format!("kura_{name}"));
     let (small, large) = (vec![1; 1000], vec![1; 1_000_000]);
     for (forced, state, refused) in [("normal", 0, false), ("constrained", 1, false), ("critical", 2, true)] {
-        let node = Node::start_with(&Options {
-            args: &[],
-            env: &[("KURA_TEST_FORCE_MEMORY_PRESSURE", forced)],
-        });
+        let node = Node::told("", &[("KURA_TEST_FORCE_MEMORY_PRESSURE", forced)]);
         node.until_metric(&format!("kura_memory_pressure_state {state}"));
-        assert_eq!(
-            node.send("GET", "/status/rollout", b"").json().unwrap()["memory_pressure_state"],
-            state
-        );
-        assert_eq!(
-            node.send("PUT", "/api/cache/gradle/small?tenant_id=a", &small).status,
-            201
-        );
+        let rollout = node.send("GET", "/status/rollout", b"").json().unwrap();
+        assert_eq!(rollout["memory_pressure_state"], state);
+        assert_eq!(node.status("PUT", "/api/cache/gradle/small?tenant_id=a", &small), 201);
         assert_eq!(node.send("GET", "/api/cache/gradle/small?tenant_id=a", b"").body, small);
         let answer = node.send("PUT", "/api/cache/gradle/large?tenant_id=a", &large);
         assert_eq!(answer.status, if refused { 503 } else { 201 }, "{forced}");
@@ -347,8 +293,5 @@ fn inspect_asks_a_running_node_for_its_hit_rate() {
     drop(node);
     let gone = command(&["inspect", "--node", &url]).output().unwrap();
     assert!(!gone.status.success());
-    assert!(
-        String::from_utf8_lossy(&gone.stderr).contains("does not answer"),
-        "{gone:?}"
-    );
+    assert!(said(&gone).contains("does not answer"), "{gone:?}");
 }

@@ -8,9 +8,11 @@ mod trust;
 use crate::node::{Node, Options};
 use bytes::Bytes;
 use russet_conformance::reapi::Target;
-use russet_reapi::client::tonic::{Code, Status};
+use russet_conformance::reapi::target::Told;
+use russet_reapi::client::tonic::Code;
 use russet_reapi::proto::reapi;
 use russet_reapi::{Digest, Function};
+use std::fmt::Debug;
 use std::ops::Deref;
 
 /// A node and a connection to it.
@@ -58,8 +60,8 @@ pub(crate) fn wire(digest: &Digest) -> reapi::Digest {
     }
 }
 
-pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, Status>) -> Code {
-    answer.unwrap_err().code()
+pub(crate) fn code<T: Debug>(answer: Result<T, impl Into<Told> + Debug>) -> Code {
+    answer.unwrap_err().into().0.code()
 }
 
 /// Bytes that do not compress and are different for every seed.

@@ -1,6 +1,6 @@
 //! What the node tells others: traces, webhooks, usage.
 
-use crate::node::{Node, Options, until};
+use crate::node::{CLIENT_SECRET, Node, OPEN, Options, reports_usage, until, words};
 use crate::sink::Sink;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
@@ -21,6 +21,12 @@ fn facts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
             (pair.key.clone(), text)
         })
         .collect()
+}
+
+/// Fails unless the span has that attribute.
+fn says(span: &Span, name: &str, value: &str) {
+    let facts = facts(&span.attributes);
+    assert_eq!(facts.get(name).map(String::as_str), Some(value), "{facts:?}");
 }
 
 /// Spans as they come in, with what their sender says about itself.
@@ -48,21 +54,13 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn requests_are_traced_without_keys_or_tokens() {
     let collector = Sink::start(|_| 200);
-    let node = Node::start_with(&Options {
-        args: &[
-            "--region",
-            "eu",
-            "--auth-anonymous",
-            "read-write",
-            "--bind-address",
-            "127.0.0.1",
-        ],
-        env: &[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url()),
-            ("KURA_OTEL_SERVICE_NAME", "my-cache"),
-            ("KURA_OTEL_DEPLOYMENT_ENVIRONMENT", "testing"),
-        ],
-    });
+    let names = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
+        ("KURA_OTEL_SERVICE_NAME", "my-cache".to_owned()),
+        ("KURA_OTEL_DEPLOYMENT_ENVIRONMENT", "testing".to_owned()),
+    ];
+    let names = names.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let node = Node::told(&format!("--region eu {OPEN}"), &names);
     let mut client = node.client();
     let fields = [
         "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -82,7 +80,6 @@ fn requests_are_traced_without_keys_or_tokens() {
     assert_eq!(hex(&put.trace_id), "0af7651916cd43dd8448eb211c80319c");
     assert_eq!(hex(&put.parent_span_id), "b7ad6b7169203331");
     assert!(put.end_time_unix_nano >= put.start_time_unix_nano);
-    let facts_of_put = facts(&put.attributes);
     for (name, value) in [
         ("http.request.method", "PUT"),
         ("http.route", "/api/cache/gradle/{cache_key}"),
@@ -91,20 +88,10 @@ fn requests_are_traced_without_keys_or_tokens() {
         ("kura.namespace_id", "ios"),
         ("network.protocol.version", "1.1"),
     ] {
-        assert_eq!(
-            facts_of_put.get(name).map(String::as_str),
-            Some(value),
-            "{facts_of_put:?}"
-        );
+        says(put, name, value);
     }
-    let get = facts(&spans[1].attributes);
-    assert_eq!(
-        (
-            get["http.response.status_code"].as_str(),
-            get["http.response.body.size"].as_str()
-        ),
-        ("200", "5")
-    );
+    says(&spans[1], "http.response.status_code", "200");
+    says(&spans[1], "http.response.body.size", "5");
     assert_ne!(spans[1].trace_id, put.trace_id, "a trace of its own");
     assert!(spans[1].parent_span_id.is_empty());
     assert_eq!(spans[2].name, "GET");
@@ -117,17 +104,8 @@ fn requests_are_traced_without_keys_or_tokens() {
 async fn grpc_calls_are_traced_like_requests() {
     use russet_reapi::proto::reapi;
     let collector = Sink::start(|_| 200);
-    let node = Node::start_with(&Options {
-        args: &[
-            "--tenant-id",
-            "acme",
-            "--auth-anonymous",
-            "read-write",
-            "--bind-address",
-            "127.0.0.1",
-        ],
-        env: &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())],
-    });
+    let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url())];
+    let node = Node::told(&format!("--tenant-id acme {OPEN}"), &endpoint);
     let world = crate::reapi::World::with(node);
     let mut request = russet_reapi::client::tonic::Request::new(reapi::GetActionResultRequest {
         instance_name: "ios".to_owned(),
@@ -144,22 +122,16 @@ async fn grpc_calls_are_traced_like_requests() {
     assert!(world.actions().get_action_result(request).await.is_err());
     let content = vec![7; 300_000];
     let digest = world.store(&content).await;
-    assert_eq!(
-        world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap().len(),
-        300_000
-    );
+    let read = world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap();
+    assert_eq!(read.len(), 300_000);
     let (_, mut spans) = spans(&collector, 3);
     spans.sort_by_key(|span| span.start_time_unix_nano);
     let miss = &spans[0];
     assert_eq!(miss.name, "build.bazel.remote.execution.v2.ActionCache/GetActionResult");
     assert_eq!(hex(&miss.trace_id), "0af7651916cd43dd8448eb211c80319c");
     assert_eq!(hex(&miss.parent_span_id), "b7ad6b7169203331");
-    assert_eq!(
-        miss.status.as_ref().map_or(0, |status| status.code),
-        0,
-        "a miss is no failure"
-    );
-    let told = facts(&miss.attributes);
+    let failed = miss.status.as_ref().map_or(0, |status| status.code);
+    assert_eq!(failed, 0, "a miss is no failure");
     for (name, value) in [
         ("rpc.system", "grpc"),
         ("rpc.service", "build.bazel.remote.execution.v2.ActionCache"),
@@ -169,19 +141,18 @@ async fn grpc_calls_are_traced_like_requests() {
         ("kura.namespace_id", "ios"),
         ("network.protocol.version", "2"),
     ] {
-        assert_eq!(told.get(name).map(String::as_str), Some(value), "{told:?}");
+        says(miss, name, value);
     }
-    let read = spans
-        .iter()
-        .find(|span| span.name == "google.bytestream.ByteStream/Read");
-    let read = facts(&read.unwrap().attributes);
-    assert_eq!(read["rpc.grpc.status_code"], "0");
-    assert!(read["http.response.body.size"].parse::<u64>().unwrap() >= 300_000);
+    let mut named = spans.iter();
+    let read = named
+        .find(|span| span.name == "google.bytestream.ByteStream/Read")
+        .unwrap();
+    says(read, "rpc.grpc.status_code", "0");
+    let size = &facts(&read.attributes)["http.response.body.size"];
+    assert!(size.parse::<u64>().unwrap() >= 300_000);
     let everything = format!("{spans:?}");
-    assert!(
-        !everything.contains("canary") && !everything.contains("caca"),
-        "{everything}"
-    );
+    let leaks = everything.contains("canary") || everything.contains("caca");
+    assert!(!leaks, "{everything}");
 }
 
 /// A collector that takes connections and never answers: requests go on, the queue is bounded, and what is lost is counted.
@@ -192,12 +163,8 @@ fn a_dead_collector_is_in_nobodys_way() {
     let mut node = Node::start(&["--otel-exporter-otlp-traces-endpoint", &url]);
     let mut client = node.client();
     for _ in 0..4000 {
-        assert_eq!(
-            client
-                .send("GET", "/api/cache/gradle/none?tenant_id=a", &[], b"")
-                .status,
-            404
-        );
+        let missed = client.send("GET", "/api/cache/gradle/none?tenant_id=a", &[], b"");
+        assert_eq!(missed.status, 404);
     }
     let dropped = "kura_trace_spans_total_total{result=\"dropped\"}";
     until("spans are dropped", || (node.metric(dropped) > 500.0).then_some(()));
@@ -205,23 +172,11 @@ fn a_dead_collector_is_in_nobodys_way() {
     node.stop();
 }
 
-fn analytics<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut args = vec![
-        "--analytics-server-url",
-        url,
-        "--analytics-batch-timeout-ms",
-        "50",
-        "--tenant-id",
-        "acme",
-        "--node-url",
-        "http://node-1:4000",
-        "--bind-address",
-        "127.0.0.1",
-        "--auth-anonymous",
-        "read-write",
-    ];
-    args.extend(more);
-    args
+/// A node of the account `acme` that tells that server of its projects.
+fn analytics(server: &Sink, more: &str) -> Node {
+    let url = server.url();
+    let told = format!("--analytics-server-url {url} --analytics-batch-timeout-ms 50 --node-url http://node-1:4000");
+    Node::told(&format!("{told} --tenant-id acme {OPEN} {more}"), &[KEY])
 }
 
 const KEY: (&str, &str) = ("KURA_ANALYTICS_SIGNING_KEY", "signing-key-value");
@@ -231,11 +186,8 @@ fn webhook(sink: &Sink, key: &str, count: usize) -> Vec<(String, serde_json::Val
     let mut events = Vec::new();
     while events.len() < count {
         let told = sink.next();
-        let tag = aws_lc_rs::hmac::sign(
-            &aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, KEY.1.as_bytes()),
-            &told.body,
-        );
-        let expected = hex(tag.as_ref());
+        let key_of = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, KEY.1.as_bytes());
+        let expected = hex(aws_lc_rs::hmac::sign(&key_of, &told.body).as_ref());
         assert_eq!(told.field("x-cache-signature"), Some(expected.as_str()));
         assert_eq!(told.field("x-cache-endpoint"), Some("node-1:4000"));
         let door = told.head.split(' ').nth(1).unwrap().to_owned();
@@ -250,11 +202,7 @@ fn webhook(sink: &Sink, key: &str, count: usize) -> Vec<(String, serde_json::Val
 #[test]
 fn webhooks_are_signed_and_tell_of_projects_only() {
     let server = Sink::start(|_| 202);
-    let url = server.url();
-    let node = Node::start_with(&Options {
-        args: &analytics(&url, &[]),
-        env: &[KEY],
-    });
+    let node = analytics(&server, "");
     // Account scope and other protocols are nobody's business.
     node.send("PUT", "/api/cache/gradle/account?tenant_id=acme", b"x");
     node.send("PUT", "/v1/cache/nx", b"x");
@@ -263,20 +211,13 @@ fn webhooks_are_signed_and_tell_of_projects_only() {
     node.send("PUT", gradle, b"hello");
     node.send("GET", gradle, b"");
     let events = webhook(&server, "k 1", 2);
-    assert_eq!(
-        events[0],
-        (
-            "/webhooks/gradle-cache".to_owned(),
-            serde_json::json!({"account_handle":"acme","project_handle":"ios","action":"upload","size":5,"cache_key":"k 1"})
-        )
-    );
+    let upload = serde_json::json!({"account_handle":"acme","project_handle":"ios","action":"upload","size":5,"cache_key":"k 1"});
+    assert_eq!(events[0], ("/webhooks/gradle-cache".to_owned(), upload));
     assert_eq!(events[1].1["action"], "download");
     node.send("POST", "/api/cache/cas/x1?tenant_id=acme&namespace_id=ios", b"abc");
     let events = webhook(&server, "x1", 1);
-    assert_eq!(
-        (events[0].0.as_str(), &events[0].1["cas_id"]),
-        ("/webhooks/cache", &"x1".into())
-    );
+    let told = (events[0].0.as_str(), &events[0].1["cas_id"]);
+    assert_eq!(told, ("/webhooks/cache", &"x1".into()));
     assert!(!node.log().contains(KEY.1));
 }
 
@@ -284,21 +225,9 @@ fn webhooks_are_signed_and_tell_of_projects_only() {
 fn a_failing_webhook_is_tried_again_and_then_left_alone() {
     // Fails twice, then works; then fails for good.
     let server = Sink::start(|number| if number == 2 { 200 } else { 500 });
-    let url = server.url();
-    let more = [
-        "--analytics-circuit-breaker-failure-threshold",
-        "3",
-        "--analytics-circuit-breaker-open-ms",
-        "3600000",
-        "--analytics-queue-capacity",
-        "2",
-        "--analytics-batch-size",
-        "1",
-    ];
-    let mut node = Node::start_with(&Options {
-        args: &analytics(&url, &more),
-        env: &[KEY],
-    });
+    let breaker = "--analytics-circuit-breaker-failure-threshold 3 --analytics-circuit-breaker-open-ms 3600000";
+    let queue = "--analytics-queue-capacity 2 --analytics-batch-size 1";
+    let mut node = analytics(&server, &format!("{breaker} {queue}"));
     let put = |key: &str| {
         let target = format!("/api/cache/gradle/{key}?tenant_id=acme&namespace_id=ios");
         assert_eq!(node.send("PUT", &target, b"x").status, 201);
@@ -329,24 +258,10 @@ fn a_failing_webhook_is_tried_again_and_then_left_alone() {
 fn usage_of_a_killed_process_is_reported_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let plane = Sink::start(|_| 202);
-    let url = plane.url();
-    let args = [
-        "--bind-address",
-        "127.0.0.1",
-        "--auth-anonymous",
-        "read-write",
-        "--control-plane-url",
-        &url,
-        "--control-plane-client-id",
-        "node",
-        "--usage-window-secs",
-        "3600",
-        "--usage-flush-interval-ms",
-        "20",
-    ];
+    let flags = format!("{} --usage-flush-interval-ms 20", reports_usage(&plane.url()));
     let options = Options {
-        args: &args,
-        env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
+        args: &words(&flags),
+        env: &[CLIENT_SECRET],
     };
     let mut node = Node::start_in(dir.path(), &options);
     node.send("PUT", "/api/cache/gradle/k?tenant_id=a", b"hello");
@@ -357,8 +272,6 @@ fn usage_of_a_killed_process_is_reported_by_the_next() {
     node.kill();
     let _next = Node::start_in(dir.path(), &options);
     let report = plane.next().json();
-    assert_eq!(
-        (&report["events"][0]["operation"], &report["events"][0]["bytes"]),
-        (&"upload".into(), &5.into())
-    );
+    let event = &report["events"][0];
+    assert_eq!((&event["operation"], &event["bytes"]), (&"upload".into(), &5.into()));
 }

@@ -14,7 +14,7 @@ const FIELDS: [&str; 2] = ["x-artifact-tag: dGFn", "x-artifact-duration: 1234"];
 fn a_restart_keeps_them_and_damage_is_a_miss() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let options = Options { args: &[], env: &[] };
+    let options = Options::default();
     let body = bytes(1 << 20);
     let mut node = Node::start_in(&data, &options);
     assert_eq!(node.client().send("PUT", TARGET, &FIELDS, &body).status, 200);
@@ -37,32 +37,21 @@ fn a_restart_keeps_them_and_damage_is_a_miss() {
 
 #[test]
 fn with_a_key_only_signed_artifacts_are_stored() {
-    let node = Node::start_with(&Options {
-        args: &[],
-        env: &[("KURA_TURBOREPO_SIGNATURE_KEY", "a-key-of-at-least-thirty-two-bytes")],
-    });
-    let key = hmac::Key::new(hmac::HMAC_SHA256, b"a-key-of-at-least-thirty-two-bytes");
+    let key = "a-key-of-at-least-thirty-two-bytes";
+    let node = Node::told("", &[("KURA_TURBOREPO_SIGNATURE_KEY", key)]);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
     let tag = |fields: &[&[u8]]| {
-        format!(
-            "x-artifact-tag: {}",
-            STANDARD.encode(hmac::sign(&key, &fields.concat()))
-        )
+        let signature = hmac::sign(&key, &fields.concat());
+        format!("x-artifact-tag: {}", STANDARD.encode(signature))
     };
     let length = |field: &[u8]| (field.len() as u64).to_le_bytes().to_vec();
     for size in [10, 300_000] {
         let (hash, team, body) = (format!("{size:016x}"), "team_1", bytes(size));
         let target = format!("/v8/artifacts/{hash}?teamId={team}");
         let domain = b"artifact-signature:v2";
-        let new = tag(&[
-            &length(domain),
-            domain,
-            &length(hash.as_bytes()),
-            hash.as_bytes(),
-            &length(team.as_bytes()),
-            team.as_bytes(),
-            &length(&body),
-            &body,
-        ]);
+        let fields = [&domain[..], hash.as_bytes(), team.as_bytes(), body.as_slice()];
+        let framed = fields.map(|field| [length(field).as_slice(), field].concat());
+        let new = tag(&framed.each_ref().map(Vec::as_slice));
         let old = tag(&[hash.as_bytes(), team.as_bytes(), &body]);
         let foreign = tag(&[hash.as_bytes(), b"team_2", &body]);
         let put = |fields: &[&str], body: &[u8]| node.client().send("PUT", &target, fields, body).status;
@@ -73,15 +62,10 @@ fn with_a_key_only_signed_artifacts_are_stored() {
         changed[7] ^= 1;
         assert_eq!(put(&[&new], &changed), 403, "changed on the way");
         let mut chunked = node.client();
-        let request =
-            format!("PUT {target} HTTP/1.1\r\nHost: x\r\n{new}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
-        chunked.raw(request.as_bytes());
+        let head = format!("PUT {target} HTTP/1.1\r\nHost: x\r\n{new}");
+        chunked.raw(format!("{head}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").as_bytes());
         assert_eq!(chunked.response().status, 411);
-        assert_eq!(
-            node.send("GET", &target, b"").status,
-            404,
-            "something unsigned was stored"
-        );
+        assert_eq!(node.status("GET", &target, b""), 404, "something unsigned was stored");
         for signed in [&new, &old] {
             assert_eq!(put(&[signed], &body), 200, "{size}");
             assert!(node.send("GET", &target, b"").body == body);

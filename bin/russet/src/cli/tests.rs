@@ -30,14 +30,11 @@ fn the_help_names_every_field_of_the_status_document() {
         }
     }
     let mut all = Vec::new();
-    names(
-        &serde_json::to_value(crate::status::document::tests::healthy()).unwrap(),
-        &mut all,
-    );
+    let healthy = serde_json::to_value(crate::status::document::tests::healthy());
+    names(&healthy.unwrap(), &mut all);
     assert!(all.len() > 30);
-    let words: Vec<&str> = STATUS_FIELDS
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .collect();
+    let words = STATUS_FIELDS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words: Vec<&str> = words.collect();
     for name in all {
         assert!(words.contains(&name.as_str()), "{name} is not documented");
     }
@@ -55,10 +52,8 @@ fn times_are_read_in_seconds_minutes_and_hours() {
 
 #[test]
 fn a_cache_is_named_by_a_plain_url() {
-    assert_eq!(
-        cache_url("http://127.0.0.1:4000/"),
-        Ok("http://127.0.0.1:4000".to_owned())
-    );
+    let plain = cache_url("http://127.0.0.1:4000/");
+    assert_eq!(plain, Ok("http://127.0.0.1:4000".to_owned()));
     for wrong in ["127.0.0.1:4000", "ftp://x", "http://", "http://u:p@x", "http://a b"] {
         assert!(cache_url(wrong).is_err(), "{wrong}");
     }
@@ -88,10 +83,8 @@ fn a_mistyped_command_suggests_the_right_one() {
 #[test]
 fn an_existing_cluster_excludes_what_only_makes_sense_for_our_own() {
     for flag in ["--detach", "--durable", "--no-capi"] {
-        assert!(
-            Cli::try_parse_from(["russet", "up", "--kubeconfig", "k", flag]).is_err(),
-            "{flag}"
-        );
+        let line = ["russet", "up", "--kubeconfig", "k", flag];
+        assert!(Cli::try_parse_from(line).is_err(), "{flag}");
     }
     assert!(Cli::try_parse_from(["russet", "up", "--context", "c"]).is_err());
 }

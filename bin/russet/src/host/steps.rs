@@ -137,10 +137,8 @@ mod tests {
     #[test]
     fn one_line_says_what_a_host_is_at() {
         let steps = machine().status.unwrap().steps;
-        assert_eq!(
-            progress(&steps).as_deref(),
-            Some("step tart-kubelet is under way (1 done)")
-        );
+        let told = progress(&steps);
+        assert_eq!(told.as_deref(), Some("step tart-kubelet is under way (1 done)"));
         assert_eq!(progress(&steps[..2]).as_deref(), Some("step tart failed (1 done)"));
         assert_eq!(progress(&steps[..1]), None);
     }

@@ -120,14 +120,10 @@ mod tests {
     #[test]
     fn the_directory_is_absolute_whatever_was_typed() {
         let base = Path::new("/home/me/project");
-        assert_eq!(
-            Layout::new(base, Path::new(".russet")).root(),
-            Path::new("/home/me/project/.russet")
-        );
-        assert_eq!(
-            Layout::new(base, Path::new("./a//b/")).root(),
-            Path::new("/home/me/project/a/b")
-        );
+        let layout = Layout::new(base, Path::new(".russet"));
+        assert_eq!(layout.root(), Path::new("/home/me/project/.russet"));
+        let layout = Layout::new(base, Path::new("./a//b/"));
+        assert_eq!(layout.root(), Path::new("/home/me/project/a/b"));
         assert_eq!(Layout::new(base, Path::new("/tmp/x")).root(), Path::new("/tmp/x"));
     }
 }

@@ -60,6 +60,15 @@ fn cluster() -> Cluster {
     }
 }
 
+fn sample(pid: u32, mib: u64, cpu_seconds: f64, cpu_percent: Option<f64>) -> (u32, Sample) {
+    let sample = Sample {
+        memory: mib << 20,
+        cpu_seconds,
+        cpu_percent,
+    };
+    (pid, sample)
+}
+
 fn facts(layout: &Layout) -> Facts<'_> {
     Facts {
         now: at("2026-03-01T11:02:05Z"),
@@ -72,38 +81,10 @@ fn facts(layout: &Layout) -> Facts<'_> {
         run: Some(run()),
         existing: None,
         samples: [
-            (
-                100,
-                Sample {
-                    memory: 20 << 20,
-                    cpu_seconds: 2.0,
-                    cpu_percent: Some(0.1),
-                },
-            ),
-            (
-                101,
-                Sample {
-                    memory: 45 << 20,
-                    cpu_seconds: 12.5,
-                    cpu_percent: Some(1.26),
-                },
-            ),
-            (
-                102,
-                Sample {
-                    memory: 271 << 20,
-                    cpu_seconds: 80.0,
-                    cpu_percent: Some(4.0),
-                },
-            ),
-            (
-                103,
-                Sample {
-                    memory: 67 << 20,
-                    cpu_seconds: 8.0,
-                    cpu_percent: None,
-                },
-            ),
+            sample(100, 20, 2.0, Some(0.1)),
+            sample(101, 45, 12.5, Some(1.26)),
+            sample(102, 271, 80.0, Some(4.0)),
+            sample(103, 67, 8.0, None),
         ]
         .into(),
         cluster: Some(cluster()),
@@ -167,12 +148,8 @@ fn the_file_of_a_dead_run_does_not_make_it_alive() {
     let document = stopped();
     assert_eq!(document.state, Health::Stopped);
     assert!(document.up.is_none());
-    assert!(
-        document
-            .parts
-            .iter()
-            .all(|part| part.pid.is_none() && part.state == run::PartState::Stopped)
-    );
+    let mut parts = document.parts.iter();
+    assert!(parts.all(|part| part.pid.is_none() && part.state == run::PartState::Stopped));
 }
 
 #[test]

@@ -209,10 +209,8 @@ mod tests {
         .unwrap();
         let mac = mac(&machine);
         assert_eq!(mac.message.as_deref(), Some("no M2-L is free"));
-        assert_eq!(
-            (mac.phase.as_str(), mac.fleet.as_deref(), mac.ready),
-            ("Pending", Some("runners"), false)
-        );
+        let shown = (mac.phase.as_str(), mac.fleet.as_deref(), mac.ready);
+        assert_eq!(shown, ("Pending", Some("runners"), false));
     }
 
     #[test]

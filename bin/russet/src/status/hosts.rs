@@ -211,22 +211,12 @@ mod tests {
         assert_eq!((hosting.places, hosting.disk_bytes), (Some(2), Some(494_384_795_648)));
         assert!(hosting.disk_pressure);
         assert_eq!(hosting.address.as_deref(), Some("100.64.0.7"));
-        assert_eq!(
-            hosting.images.first().and_then(|image| image.bytes),
-            Some(25_123_000_000)
-        );
+        let bytes = hosting.images.first().and_then(|image| image.bytes);
+        assert_eq!(bytes, Some(25_123_000_000));
         let vm = hosting.vms.first().unwrap();
         assert_eq!(hosting.vms.len(), 1, "an init container that is over is no machine");
-        assert_eq!(
-            (
-                vm.pod.as_str(),
-                vm.container.as_str(),
-                vm.phase.as_str(),
-                vm.restarts,
-                vm.ready
-            ),
-            ("job", "main", "Running", 3, true)
-        );
+        let names = (vm.pod.as_str(), vm.container.as_str(), vm.phase.as_str());
+        assert_eq!((names, vm.restarts, vm.ready), (("job", "main", "Running"), 3, true));
     }
 
     #[test]
@@ -249,11 +239,8 @@ mod tests {
                 {"name": "fetch", "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": {"running": {}}},
             ]});
         };
-        let names: Vec<String> = hosting(&node(), &[pod(first)])
-            .vms
-            .into_iter()
-            .map(|vm| vm.container)
-            .collect();
+        let vms = hosting(&node(), &[pod(first)]).vms.into_iter();
+        let names: Vec<String> = vms.map(|vm| vm.container).collect();
         assert_eq!(names, ["fetch", "main"]);
     }
 

@@ -241,13 +241,9 @@ mod tests {
 
     #[test]
     fn sizes_and_spans_are_short() {
-        assert_eq!(
-            [bytes(1), bytes(271 << 20), bytes(3 << 29)],
-            ["1 MiB", "271 MiB", "1.5 GiB"]
-        );
-        assert_eq!(
-            [span(0), span(59), span(185), span(7620), span(356_400)],
-            ["0s", "59s", "3m05s", "2h07m", "4d03h"]
-        );
+        let sizes = [bytes(1), bytes(271 << 20), bytes(3 << 29)];
+        assert_eq!(sizes, ["1 MiB", "271 MiB", "1.5 GiB"]);
+        let spans = [span(0), span(59), span(185), span(7620), span(356_400)];
+        assert_eq!(spans, ["0s", "59s", "3m05s", "2h07m", "4d03h"]);
     }
 }

@@ -381,10 +381,8 @@ mod tests {
             ]}}},
         }))
         .unwrap();
-        assert_eq!(
-            arguments(&deployment, &["--metrics-bind-address"]),
-            ["--leader-elect", "--secrets-namespace=fleet"]
-        );
+        let told = arguments(&deployment, &["--metrics-bind-address"]);
+        assert_eq!(told, ["--leader-elect", "--secrets-namespace=fleet"]);
     }
 
     #[test]

@@ -348,10 +348,8 @@ mod tests {
         std::fs::write(third.path().join("tailnet"), "7").unwrap();
         let found = tailnet(third.path()).unwrap();
         assert!(TAILNETS.contains(&found) && found != first);
-        assert_eq!(
-            std::fs::read_to_string(third.path().join("tailnet")).unwrap(),
-            found.to_string()
-        );
+        let kept = std::fs::read_to_string(third.path().join("tailnet")).unwrap();
+        assert_eq!(kept, found.to_string());
     }
 
     #[test]

@@ -161,10 +161,8 @@ mod tests {
         let mut record = admit(&layout, &Manifest::embedded(), Kind::Local).unwrap().record;
         record.charts.insert("russet-crds".into(), "abc".into());
         record::write(&layout, &record).unwrap();
-        assert_eq!(
-            admit(&layout, &Manifest::embedded(), Kind::Local).unwrap().record,
-            record
-        );
+        let admitted = admit(&layout, &Manifest::embedded(), Kind::Local).unwrap().record;
+        assert_eq!(admitted, record);
     }
 
     #[test]
@@ -196,9 +194,7 @@ mod tests {
         let _first = open(&layout).unwrap();
         let error = open(&layout).unwrap_err();
         assert_eq!(crate::exit_of(&error), Exit::InUse);
-        assert!(
-            error.to_string().contains(&format!("pid {}", std::process::id())),
-            "{error}"
-        );
+        let told = error.to_string().contains(&format!("pid {}", std::process::id()));
+        assert!(told, "{error}");
     }
 }

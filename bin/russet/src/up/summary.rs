@@ -182,10 +182,8 @@ mod tests {
     #[test]
     fn cache_nodes_that_are_no_machines_are_said_to_be_none() {
         let text = cache_nodes(&Plan::Synthetic("/p".into(), "a node needs root".into()));
-        assert!(
-            text.contains("synthetic") && text.contains("a node needs root"),
-            "{text}"
-        );
+        let told = text.contains("synthetic") && text.contains("a node needs root");
+        assert!(told, "{text}");
         assert_eq!(cache_nodes(&Plan::LeftOut), "left out");
     }
 

@@ -76,11 +76,8 @@ fn data_of_a_newer_kubernetes_is_refused() {
     let sandbox = Sandbox::new();
     let layout = sandbox.layout();
     russet::state::home::prepare(&layout).unwrap();
-    fs::write(
-        layout.record(),
-        r#"{"schema": 1, "russet": "0.9.0", "parts": {"kube-apiserver": "v1.99.0"}}"#,
-    )
-    .unwrap();
+    let newer = r#"{"schema": 1, "russet": "0.9.0", "parts": {"kube-apiserver": "v1.99.0"}}"#;
+    fs::write(layout.record(), newer).unwrap();
     let ran = sandbox.run(&["up"]).expect(1);
     assert!(ran.stderr.contains("was written by kube-apiserver v1.99.0"), "{ran:?}");
     assert!(ran.stderr.contains("russet down"), "{ran:?}");
@@ -124,14 +121,10 @@ fn a_kubeconfig_that_leads_nowhere_leaves_no_trace() {
                   users: [{name: u, user: {}}], contexts: [{name: c, context: {cluster: c, user: u}}]}";
     fs::write(sandbox.path().join("nowhere"), config).unwrap();
     let ran = sandbox.run(&["up", "--kubeconfig", "nowhere"]).expect(1);
-    assert!(
-        ran.stderr
-            .contains("failed to reach the API server at https://127.0.0.1:9"),
-        "{ran:?}"
-    );
-    let ran = sandbox
-        .run(&["up", "--kubeconfig", "nowhere", "--context", "other"])
-        .expect(1);
+    let unreached = "failed to reach the API server at https://127.0.0.1:9";
+    assert!(ran.stderr.contains(unreached), "{ran:?}");
+    let ran = sandbox.run(&["up", "--kubeconfig", "nowhere", "--context", "other"]);
+    let ran = ran.expect(1);
     assert!(ran.stderr.contains("other"), "{ran:?}");
     assert!(!sandbox.layout().root().exists());
 }
@@ -139,20 +132,9 @@ fn a_kubeconfig_that_leads_nowhere_leaves_no_trace() {
 #[test]
 fn commands_that_need_a_cluster_say_so() {
     let sandbox = Sandbox::new();
-    assert!(
-        sandbox
-            .run(&["kubectl", "get", "crd"])
-            .expect(1)
-            .stderr
-            .contains("start one with `russet up`")
-    );
-    assert!(
-        sandbox
-            .run(&["logs", "etcd"])
-            .expect(1)
-            .stderr
-            .contains("`russet up` writes them")
-    );
+    let refused = |args: &[&str]| sandbox.run(args).expect(1).stderr;
+    assert!(refused(&["kubectl", "get", "crd"]).contains("start one with `russet up`"));
+    assert!(refused(&["logs", "etcd"]).contains("`russet up` writes them"));
     assert!(sandbox.run(&["down"]).expect(0).stderr.contains("nothing to do"));
 }
 
@@ -160,36 +142,19 @@ fn commands_that_need_a_cluster_say_so() {
 fn mistyped_names_are_answered_with_the_right_ones() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run(&["stauts"]).expect(2).stderr.contains("'status'"));
-    assert!(
-        sandbox
-            .run(&["parts", "path", "kubctl"])
-            .expect(1)
-            .stderr
-            .contains("did you mean `kubectl`")
-    );
+    let mistyped = sandbox.run(&["parts", "path", "kubctl"]).expect(1).stderr;
+    assert!(mistyped.contains("did you mean `kubectl`"));
 }
 
 #[test]
 fn every_shell_has_completions_and_every_version_is_listed() {
     let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(
-            sandbox
-                .run(&["completions", shell])
-                .expect(0)
-                .stdout
-                .contains("kubectl"),
-            "{shell}"
-        );
+        let completions = sandbox.run(&["completions", shell]).expect(0).stdout;
+        assert!(completions.contains("kubectl"), "{shell}");
     }
     let json: serde_json::Value = serde_json::from_str(&sandbox.run(&["version", "--json"]).expect(0).stdout).unwrap();
-    assert!(
-        json.get("parts")
-            .unwrap()
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|part| part["name"] == "etcd")
-    );
+    let parts = json.get("parts").unwrap().as_array().unwrap();
+    assert!(parts.iter().any(|part| part["name"] == "etcd"));
     assert!(sandbox.run(&["--help"]).expect(0).stdout.contains("Exit codes:"));
 }

@@ -1,7 +1,7 @@
 //! The Macs of `up`: they come, they scale both ways, they are still there after a restart.
 
 use crate::guests;
-use crate::sandbox::{Sandbox, processes, text, until, until_gone};
+use crate::sandbox::{Sandbox, met, processes, text, until, until_gone};
 use russet::status::document::{Document, Fleet};
 use rustix::process::Signal;
 
@@ -25,25 +25,18 @@ async fn until_free(sandbox: &Sandbox, macs: usize, pooled: usize) {
         let status = sandbox.status();
         let serving = fleet(&status).macs.iter().filter(|mac| mac.ready).count();
         let free = status.account.as_ref().map_or(0, |account| account.pooled_ready);
-        if (serving, fleet(&status).macs.len(), free) == (macs, macs, pooled) {
-            Ok(())
-        } else {
-            Err(format!("{serving} serve, {free} free: {:?}", fleet(&status)))
-        }
+        met(
+            (serving, fleet(&status).macs.len(), free) == (macs, macs, pooled),
+            format!("{serving} serve, {free} free: {:?}", fleet(&status)),
+        )
     })
     .await;
 }
 
 fn renewed(sandbox: &Sandbox, node: &str) -> String {
     let lease = format!("lease/{node}");
-    let args = [
-        "kubectl",
-        "get",
-        &lease,
-        "--namespace=kube-node-lease",
-        "--output=jsonpath={.spec.renewTime}",
-    ];
-    sandbox.run(&args).expect(0).stdout
+    let time = "--namespace=kube-node-lease --output=jsonpath={.spec.renewTime}";
+    sandbox.ok(&format!("kubectl get {lease} {time}")).stdout
 }
 
 /// Only who reaches the API server renews the Lease of its Node.
@@ -93,9 +86,8 @@ fn look_into(sandbox: &Sandbox, mac: &str) {
     let job = "launchctl print system/dev.tuist.tart-kubelet";
     let running = sandbox.run(&["host", "exec", mac, "--", job]).expect(0).stdout;
     assert!(running.contains("state = running"), "{running}");
-    let told = sandbox
-        .run(&["host", "exec", mac, "--", "sh", "-c", "echo out; echo err >&2; exit 7"])
-        .expect(7);
+    let script = "echo out; echo err >&2; exit 7";
+    let told = sandbox.run(&["host", "exec", mac, "--", "sh", "-c", script]).expect(7);
     assert_eq!((told.stdout.as_str(), told.stderr.as_str()), ("out\n", "err\n"));
     let wrong = sandbox.run(&["host", "exec", "nobody", "--", "true"]).expect(1);
     assert!(wrong.stderr.contains("there is no Mac `nobody`"), "{}", wrong.stderr);
@@ -105,9 +97,7 @@ fn look_into(sandbox: &Sandbox, mac: &str) {
 async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     assert!(is_built(), "build the workspace first: cargo build --workspace --bins");
     let sandbox = Sandbox::new();
-    let ran = sandbox
-        .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
-        .expect(0);
+    let ran = sandbox.ok("up --detach --no-linux --pool 2 --macs 1");
     assert!(ran.stdout.contains("1 serve, emulated"), "{}", ran.stdout);
     let status = sandbox.until_well().await;
     let account = status.account.as_ref().unwrap();
@@ -122,10 +112,9 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     }
 
     let scale = |replicas: &str| {
-        let replicas = format!("--replicas={replicas}");
-        sandbox
-            .run(&["kubectl", "scale", MACS, "--namespace=russet-system", &replicas])
-            .expect(0);
+        sandbox.ok(&format!(
+            "kubectl scale {MACS} --namespace=russet-system --replicas={replicas}"
+        ));
     };
     scale("2");
     until_free(&sandbox, 2, 0).await;
@@ -142,15 +131,10 @@ async fn emulated_macs_come_up_scale_both_ways_and_survive_a_restart() {
     let running = processes(&sandbox.status());
     running.first().unwrap().signal(Signal::KILL);
     until_gone(&running).await;
-    let ran = sandbox
-        .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
-        .expect(0);
+    let ran = sandbox.ok("up --detach --no-linux --pool 2 --macs 1");
     let log = text(&sandbox.layout().log("russet"));
-    assert!(
-        ran.stderr.contains("provider chart (helm)      unchanged"),
-        "{}\n{log}",
-        ran.stderr
-    );
+    let unchanged = ran.stderr.contains("provider chart (helm)      unchanged");
+    assert!(unchanged, "{}\n{log}", ran.stderr);
     let after = fleet(&sandbox.status()).macs;
     let hosts = |macs: &[russet::status::document::Mac]| -> Vec<Option<String>> {
         macs.iter().map(|mac| mac.server_id.clone()).collect()
@@ -174,21 +158,16 @@ async fn follows_an_api_server_that_moved(sandbox: &Sandbox, mac: &str) {
         sandbox.run(&command).expect(0).stdout
     };
     let old_place = killed_with_its_port_lost(sandbox).await;
-    sandbox
-        .run(&["up", "--detach", "--no-linux", "--pool", "2", "--macs", "1"])
-        .expect(0);
+    sandbox.ok("up --detach --no-linux --pool 2 --macs 1");
     let place = server_of(&sandbox.status());
     assert_ne!(place, old_place);
     until("the Mac to be told where the API server is now", || {
         let told = told();
-        if told.contains(&place) { Ok(()) } else { Err(told) }
+        met(told.contains(&place), told)
     })
     .await;
     until_renewed(sandbox, mac).await;
     let macs = fleet(&sandbox.status()).macs;
-    assert_eq!(
-        macs.iter().map(|mac| mac.name.as_str()).collect::<Vec<_>>(),
-        [mac],
-        "no other Mac took its place"
-    );
+    let names: Vec<&str> = macs.iter().map(|mac| mac.name.as_str()).collect();
+    assert_eq!(names, [mac], "no other Mac took its place");
 }

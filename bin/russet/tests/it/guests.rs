@@ -1,7 +1,7 @@
 //! Pods on the emulated Macs of `up`, through the real kubectl: they become virtual machines that one can look into.
 
 use crate::fleet::fleet;
-use crate::sandbox::{PATIENCE, Sandbox, text, until};
+use crate::sandbox::{PATIENCE, Sandbox, met, text, until};
 use russet::status::document::Vm;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -39,9 +39,8 @@ fn kubectl(sandbox: &Sandbox, args: &[&str]) -> String {
 fn vms(sandbox: &Sandbox) -> Vec<(String, Vm)> {
     let macs = fleet(&sandbox.status()).macs;
     let hosted = macs.into_iter().filter_map(|mac| Some((mac.name, mac.hosting?.vms)));
-    hosted
-        .flat_map(|(mac, vms)| vms.into_iter().map(move |vm| (mac.clone(), vm)))
-        .collect()
+    let vms = hosted.flat_map(|(mac, vms)| vms.into_iter().map(move |vm| (mac.clone(), vm)));
+    vms.collect()
 }
 
 fn run(sandbox: &Sandbox, name: &str, script: &str) {
@@ -52,10 +51,8 @@ fn run(sandbox: &Sandbox, name: &str, script: &str) {
 
 fn until_ready(sandbox: &Sandbox, name: &str) {
     let patience = format!("--timeout={}s", PATIENCE.as_secs());
-    kubectl(
-        sandbox,
-        &["wait", "--for=condition=Ready", &format!("pod/{name}"), &patience],
-    );
+    let pod = format!("pod/{name}");
+    kubectl(sandbox, &["wait", "--for=condition=Ready", &pod, &patience]);
 }
 
 /// `kubectl run`, and everything that reaches into what it made.
@@ -64,27 +61,20 @@ pub(crate) async fn one_can_be_looked_into(sandbox: &Sandbox) {
     // A Mac that has just joined is reached once its serving certificate is approved.
     until("a log", || {
         let log = sandbox.run(&["kubectl", "logs", "demo"]);
-        if log.stdout.starts_with("macOS 26.0 at 127.") {
-            Ok(())
-        } else {
-            Err(format!("{log:?}"))
-        }
+        met(log.stdout.starts_with("macOS 26.0 at 127."), format!("{log:?}"))
     })
     .await;
 
     let version = kubectl(sandbox, &["exec", "demo", "--", "sw_vers", "-productVersion"]);
     assert_eq!(version, "26.0\n");
-    sandbox
-        .run(&["kubectl", "exec", "demo", "--", "sh", "-c", "exit 7"])
-        .expect(7);
+    let ended = sandbox.run(&["kubectl", "exec", "demo", "--", "sh", "-c", "exit 7"]);
+    ended.expect(7);
 
     let (there, back) = (sandbox.path().join("there"), sandbox.path().join("back"));
     std::fs::write(&there, "carried\n").unwrap();
     kubectl(sandbox, &["cp", &there.display().to_string(), "demo:/tmp/there"]);
-    assert_eq!(
-        kubectl(sandbox, &["exec", "demo", "--", "cat", "/tmp/there"]),
-        "carried\n"
-    );
+    let carried = kubectl(sandbox, &["exec", "demo", "--", "cat", "/tmp/there"]);
+    assert_eq!(carried, "carried\n");
     kubectl(sandbox, &["cp", "demo:/tmp/there", &back.display().to_string()]);
     assert_eq!(text(&back), "carried\n");
 
@@ -92,10 +82,8 @@ pub(crate) async fn one_can_be_looked_into(sandbox: &Sandbox) {
     let mut forward = sandbox.spawn(&["kubectl", "port-forward", "pod/demo", ":8080"], &output);
     let port: u16 = until("a forwarded port", || {
         let said = text(&output);
-        let port = said
-            .split("127.0.0.1:")
-            .nth(1)
-            .and_then(|rest| rest.split_whitespace().next());
+        let port = said.split("127.0.0.1:").nth(1);
+        let port = port.and_then(|rest| rest.split_whitespace().next());
         port.and_then(|port| port.parse().ok()).ok_or(said)
     })
     .await;
@@ -119,10 +107,8 @@ pub(crate) async fn one_can_be_looked_into(sandbox: &Sandbox) {
 
     let shown = vms(sandbox);
     let (_, vm) = shown.first().unwrap();
-    assert_eq!(
-        (vm.pod.as_str(), vm.image.as_str(), vm.phase.as_str(), vm.ready),
-        ("demo", TAHOE, "Running", true)
-    );
+    let shown = (vm.pod.as_str(), vm.image.as_str(), vm.phase.as_str(), vm.ready);
+    assert_eq!(shown, ("demo", TAHOE, "Running", true));
     let table = sandbox.run(&["status"]).expect(0).stdout;
     assert!(table.contains("default/demo"), "{table}");
     kubectl(sandbox, &["delete", "pod", "demo", "--wait=true"]);
@@ -142,30 +128,16 @@ pub(crate) async fn a_job_reaches_its_cache(sandbox: &Sandbox) {
         format!("--image={TAHOE}"),
         format!("--env=TUIST_CACHE_ENDPOINT={cache}"),
     );
-    kubectl(
-        sandbox,
-        &[
-            "run",
-            "job",
-            &image,
-            &env,
-            ON_A_MAC,
-            "--restart=Never",
-            "--",
-            "sh",
-            "-c",
-            JOB,
-        ],
-    );
+    let job = ["run", "job", &image, &env, ON_A_MAC, "--restart=Never", "--"];
+    kubectl(sandbox, &[&job[..], &["sh", "-c", JOB]].concat());
     until("the job to be done", || {
         let phase = kubectl(sandbox, &["get", "pod", "job", "--output=jsonpath={.status.phase}"]);
         let log = sandbox.run(&["kubectl", "logs", "job"]);
         assert_ne!(phase, "Failed", "{log:?}");
-        if (phase.as_str(), log.stdout.as_str()) == ("Succeeded", "cached\n") {
-            Ok(())
-        } else {
-            Err(format!("{phase}: {log:?}"))
-        }
+        met(
+            (phase.as_str(), log.stdout.as_str()) == ("Succeeded", "cached\n"),
+            format!("{phase}: {log:?}"),
+        )
     })
     .await;
     // It is in this cache and nowhere else.
@@ -206,28 +178,15 @@ async fn a_deployment_rolls_over_two_macs(sandbox: &Sandbox) {
     kubectl(sandbox, &["rollout", "status", "deployment/web", &patience]);
     until("two Pods of the new image on two Macs", || {
         let vms = vms(sandbox);
-        let mut macs: Vec<&String> = vms
-            .iter()
-            .filter(|(_, vm)| vm.image == SEQUOIA && vm.ready)
-            .map(|(mac, _)| mac)
-            .collect();
-        macs.sort();
-        macs.dedup();
-        if (macs.len(), vms.len()) == (2, 2) {
-            Ok(())
-        } else {
-            Err(format!("{vms:?}"))
-        }
+        let ready = vms.iter().filter(|(_, vm)| vm.image == SEQUOIA && vm.ready);
+        let macs: std::collections::BTreeSet<&String> = ready.map(|(mac, _)| mac).collect();
+        met((macs.len(), vms.len()) == (2, 2), format!("{vms:?}"))
     })
     .await;
     kubectl(sandbox, &["delete", "deployment", "web"]);
     until("no Pod", || {
         let vms = vms(sandbox);
-        if vms.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{vms:?}"))
-        }
+        met(vms.is_empty(), format!("{vms:?}"))
     })
     .await;
 }
@@ -270,16 +229,10 @@ pub(crate) async fn it_runs_again(sandbox: &Sandbox) {
         let restarts =
             "--output=jsonpath={.status.containerStatuses[0].restartCount}{.status.containerStatuses[0].ready}";
         let seen = kubectl(sandbox, &["get", "pod", "kept", restarts]);
-        if seen.ends_with("true") && !seen.starts_with('0') {
-            Ok(())
-        } else {
-            Err(seen)
-        }
+        met(seen.ends_with("true") && !seen.starts_with('0'), seen)
     })
     .await;
-    assert_eq!(
-        kubectl(sandbox, &["exec", "kept", "--", "sw_vers", "-productVersion"]),
-        "26.0\n"
-    );
+    let version = kubectl(sandbox, &["exec", "kept", "--", "sw_vers", "-productVersion"]);
+    assert_eq!(version, "26.0\n");
     kubectl(sandbox, &["delete", "pod", "kept", "--now"]);
 }

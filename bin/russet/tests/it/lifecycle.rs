@@ -1,6 +1,6 @@
 //! One cluster through everything that happens to it.
 
-use crate::sandbox::{Identity, PATIENCE, Ran, Sandbox, processes, text, until, until_gone};
+use crate::sandbox::{Identity, PATIENCE, Ran, Sandbox, met, processes, text, until, until_gone};
 use russet::state::run::PartState;
 use russet::status::document::{Document, Health};
 use rustix::process::Signal;
@@ -28,13 +28,8 @@ async fn a_cluster_survives_everything_short_of_down() {
     comes_up_in_the_background(&sandbox).await;
     sandbox.run(&["kubectl", "create", "configmap", "survivor"]).expect(0);
     serves_our_crds_and_cluster_api(&sandbox);
-    the_cache_node_keeps(
-        &sandbox,
-        &[
-            (&format!("PUT {ENTRY}|warm"), "201"),
-            (&format!("GET {ENTRY}|"), "warm"),
-        ],
-    );
+    the_cache_node_keeps(&sandbox, "PUT", "warm", "201");
+    the_cache_node_keeps(&sandbox, "GET", "", "warm");
     a_second_up_is_refused(&sandbox);
     an_existing_cluster_gets_our_crds(&sandbox);
     a_killed_apiserver_is_restarted_and_shown(&sandbox).await;
@@ -49,36 +44,22 @@ async fn a_cluster_survives_everything_short_of_down() {
     let squatter = TcpListener::bind(port_of(&before, "kube-apiserver")).unwrap();
     let said = resumes_in_the_foreground(&sandbox).await;
     assert!(said.contains("was taken by another process; it now uses"), "{said}");
-    assert!(
-        said.contains("CRD chart (helm)           unchanged"),
-        "helm must not run again:\n{said}"
-    );
+    let unchanged = said.contains("CRD chart (helm)           unchanged");
+    assert!(unchanged, "helm must not run again:\n{said}");
     drop(squatter);
-    the_cache_node_keeps(&sandbox, &[(&format!("GET {ENTRY}|"), "warm")]);
+    the_cache_node_keeps(&sandbox, "GET", "", "warm");
 
     // As a Helm that was killed together with russet leaves it: without help every later `helm upgrade` would refuse.
-    let lock_release = [
-        "--namespace=russet-system",
-        "label",
-        "secret",
-        "--selector=owner=helm",
-        "status=pending-upgrade",
-    ];
-    sandbox
-        .run(&[&["kubectl"][..], &lock_release, &["--overwrite"]].concat())
-        .expect(0);
+    let releases = "--namespace=russet-system label secret --selector=owner=helm";
+    sandbox.ok(&format!("kubectl {releases} status=pending-upgrade --overwrite"));
 
     let running = processes(&sandbox.status());
     up_of(&running).signal(Signal::KILL);
     until_gone(&running).await;
 
     let layout = sandbox.layout();
-    for file in [
-        layout.run(),
-        layout.record(),
-        layout.lock(),
-        layout.cluster().join("ports.json"),
-    ] {
+    let ports = layout.cluster().join("ports.json");
+    for file in [layout.run(), layout.record(), layout.lock(), ports] {
         fs::write(&file, "{\"torn\": ").unwrap();
     }
     let said = resumes_in_the_foreground(&sandbox).await;
@@ -96,15 +77,9 @@ async fn interrupted_half_way_it_leaves_no_process(sandbox: &Sandbox) {
     let mut child = sandbox.spawn(&["up", "--no-fleet"], &output);
     let running = until("kube-apiserver to be starting", || {
         let status = sandbox.status();
-        let found = status
-            .parts
-            .iter()
-            .any(|part| part.name == "kube-apiserver" && part.pid.is_some());
-        if found {
-            Ok(processes(&status))
-        } else {
-            Err(text(&output))
-        }
+        let mut parts = status.parts.iter();
+        let found = parts.any(|part| part.name == "kube-apiserver" && part.pid.is_some());
+        met(found, text(&output)).map(|()| processes(&status))
     })
     .await;
     up_of(&running).signal(Signal::INT);
@@ -116,34 +91,21 @@ async fn interrupted_half_way_it_leaves_no_process(sandbox: &Sandbox) {
 
 async fn comes_up_in_the_background(sandbox: &Sandbox) {
     let ran = sandbox.run(&["up", "--detach", "--no-fleet"]).expect(0);
-    for expected in [
-        "Ready after",
-        "API server",
-        "Kubeconfig",
-        "russet kubectl get crd",
-        "russet down",
-    ] {
+    let hints = ["russet kubectl get crd", "russet down"];
+    for expected in ["Ready after", "API server", "Kubeconfig"].iter().chain(&hints) {
         assert!(ran.stdout.contains(expected), "{expected}:\n{}", ran.stdout);
     }
     for part in PARTS {
-        assert!(
-            ran.stderr
-                .lines()
-                .any(|line| line.starts_with(part) && line.contains("ready after")),
-            "{}",
-            ran.stderr
-        );
+        let mut lines = ran.stderr.lines();
+        let told = lines.any(|line| line.starts_with(part) && line.contains("ready after"));
+        assert!(told, "{}", ran.stderr);
     }
     let status = sandbox.until_well().await;
     let names: Vec<&str> = status.parts.iter().map(|part| part.name.as_str()).collect();
-    let cache = std::path::Path::new(env!("CARGO_BIN_EXE_russet"))
-        .with_file_name(CACHE)
-        .is_file();
-    assert_eq!(
-        names.contains(&CACHE),
-        cache,
-        "the cache node is started exactly when its program is there: {names:?}"
-    );
+    let russet = std::path::Path::new(env!("CARGO_BIN_EXE_russet"));
+    // The cache node is started exactly when its program is there.
+    let cache = russet.with_file_name(CACHE).is_file();
+    assert_eq!(names.contains(&CACHE), cache, "{names:?}");
     assert_eq!(names.len(), PARTS.len() + usize::from(cache), "{names:?}");
     for part in &status.parts {
         assert!(PARTS.contains(&part.name.as_str()) || part.name == CACHE);
@@ -156,11 +118,8 @@ async fn comes_up_in_the_background(sandbox: &Sandbox) {
 
 fn serves_our_crds_and_cluster_api(sandbox: &Sandbox) {
     let crds = sandbox.run(&["kubectl", "get", "crd", "-o", "name"]).expect(0).stdout;
-    for name in russet::status::cluster::our_crds()
-        .iter()
-        .map(String::as_str)
-        .chain(["clusters.cluster.x-k8s.io"])
-    {
+    let ours = russet::status::cluster::our_crds();
+    for name in ours.iter().map(String::as_str).chain(["clusters.cluster.x-k8s.io"]) {
         assert!(crds.contains(name), "{name} is missing:\n{crds}");
     }
     let cluster = sandbox.status().cluster.unwrap();
@@ -169,27 +128,18 @@ fn serves_our_crds_and_cluster_api(sandbox: &Sandbox) {
 }
 
 /// What a build stored before a restart is a hit after it.
-fn the_cache_node_keeps(sandbox: &Sandbox, exchanges: &[(&str, &str)]) {
+fn the_cache_node_keeps(sandbox: &Sandbox, method: &str, body: &str, expected: &str) {
     let Some(cache) = sandbox.status().parts.into_iter().find(|part| part.name == CACHE) else {
         return;
     };
-    let address = cache.address.unwrap();
-    for (request, expected) in exchanges {
-        let mut stream = std::net::TcpStream::connect(address.trim_start_matches("http://")).unwrap();
-        let (line, body) = request.split_once('|').unwrap();
-        let head = format!(
-            "{line} HTTP/1.1\r\nHost: cache\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {expected}")) || answer.ends_with(expected),
-            "{request}: {answer}"
-        );
-    }
+    let (address, length) = (cache.address.unwrap(), body.len());
+    let mut stream = std::net::TcpStream::connect(address.trim_start_matches("http://")).unwrap();
+    let fields = format!("Host: cache\r\nConnection: close\r\nContent-Length: {length}\r\n");
+    write!(stream, "{method} {ENTRY} HTTP/1.1\r\n{fields}\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let right = answer.starts_with(&format!("HTTP/1.1 {expected}")) || answer.ends_with(expected);
+    assert!(right, "{method}: {answer}");
 }
 
 const ENTRY: &str = "/api/cache/gradle/abc?tenant_id=default&namespace_id=app";
@@ -207,33 +157,19 @@ fn an_existing_cluster_gets_our_crds(sandbox: &Sandbox) {
     let args = ["up", "--dir", "existing", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let ran = sandbox.run(&args).expect(0);
     assert!(ran.stderr.contains("CRD chart russet-crds: upgraded"), "{ran:?}");
-    assert!(
-        ran.stdout
-            .contains("installed, but its controller was not seen running"),
-        "{ran:?}"
-    );
+    let unseen = "installed, but its controller was not seen running";
+    assert!(ran.stdout.contains(unseen), "{ran:?}");
     // Everything is recorded: the second time Helm is not needed.
-    assert!(
-        sandbox
-            .run(&args)
-            .expect(0)
-            .stderr
-            .contains("CRD chart russet-crds: unchanged")
-    );
+    let again = sandbox.run(&args).expect(0).stderr;
+    assert!(again.contains("CRD chart russet-crds: unchanged"));
     sandbox.run(&["status", "--dir", "existing"]).expect(0);
-    sandbox
-        .run(&["kubectl", "--dir", "existing", "get", "configmap", "survivor"])
-        .expect(0);
+    sandbox.ok("kubectl --dir existing get configmap survivor");
     let refused = sandbox.run(&["up", "--dir", "existing"]).expect(1);
-    assert!(
-        refused.stderr.contains("belongs to the existing cluster"),
-        "{refused:?}"
-    );
+    let told = refused.stderr.contains("belongs to the existing cluster");
+    assert!(told, "{refused:?}");
     sandbox.run(&["down", "--dir", "existing"]).expect(0);
     assert!(!sandbox.path().join("existing").exists());
-    sandbox
-        .run(&["kubectl", "get", "crd", "runnerpools.tuist.dev"])
-        .expect(0);
+    sandbox.ok("kubectl get crd runnerpools.tuist.dev");
 }
 
 async fn a_killed_apiserver_is_restarted_and_shown(sandbox: &Sandbox) {
@@ -243,11 +179,8 @@ async fn a_killed_apiserver_is_restarted_and_shown(sandbox: &Sandbox) {
     let after = until("kube-apiserver to be restarted and everything to be well", || {
         let status = sandbox.status();
         let restarts = part(&status, "kube-apiserver").restarts;
-        if status.state == Health::Ready && restarts > 0 {
-            Ok(status)
-        } else {
-            Err(format!("{:?}", status.problems))
-        }
+        let well = status.state == Health::Ready && restarts > 0;
+        met(well, format!("{:?}", status.problems)).map(|()| status)
     })
     .await;
     let restarted = part(&after, "kube-apiserver");
@@ -256,30 +189,16 @@ async fn a_killed_apiserver_is_restarted_and_shown(sandbox: &Sandbox) {
     assert!(restarted.last_exit.as_ref().unwrap().contains('9'), "{restarted:?}");
     sandbox.run(&["kubectl", "get", "configmap", "survivor"]).expect(0);
     let told = text(&sandbox.layout().log("russet"));
-    assert!(
-        told.lines()
-            .any(|line| line.starts_with("kube-apiserver") && line.contains("restart 1")),
-        "{told}"
-    );
+    let restarted = |line: &str| line.starts_with("kube-apiserver") && line.contains("restart 1");
+    assert!(told.lines().any(restarted), "{told}");
 }
 
 fn logs_are_one_command_away(sandbox: &Sandbox) {
     let list = sandbox.run(&["logs"]).expect(0).stdout;
     assert!(PARTS.iter().all(|part| list.contains(part)), "{list}");
-    assert!(
-        !sandbox
-            .run(&["logs", "etcd", "--tail", "5"])
-            .expect(0)
-            .stdout
-            .is_empty()
-    );
-    assert!(
-        sandbox
-            .run(&["logs", "ectd"])
-            .expect(1)
-            .stderr
-            .contains("did you mean `etcd`")
-    );
+    assert!(!sandbox.ok("logs etcd --tail 5").stdout.is_empty());
+    let mistyped = sandbox.run(&["logs", "ectd"]).expect(1).stderr;
+    assert!(mistyped.contains("did you mean `etcd`"));
     let table = sandbox.run(&["status"]).expect(0).stdout;
     assert!(table.contains("logs/kube-apiserver.log"), "{table}");
 }
@@ -294,11 +213,7 @@ async fn resumes_in_the_foreground(sandbox: &Sandbox) -> String {
             panic!("up ended ({status}):\n{}", text(&output));
         }
         let status = sandbox.status();
-        if status.state == Health::Ready {
-            Ok(())
-        } else {
-            Err(format!("{:?}", status.problems))
-        }
+        met(status.state == Health::Ready, format!("{:?}", status.problems))
     })
     .await;
     assert!(began.elapsed() < PATIENCE);
@@ -323,10 +238,6 @@ fn up_of(processes: &[Identity]) -> &Identity {
 }
 
 fn port_of(document: &Document, name: &str) -> String {
-    part(document, name)
-        .address
-        .as_ref()
-        .unwrap()
-        .trim_start_matches("https://")
-        .to_owned()
+    let address = part(document, name).address.as_ref().unwrap();
+    address.trim_start_matches("https://").to_owned()
 }

@@ -1,7 +1,7 @@
 //! The Linux cache nodes of `up`: as root they are machines that run Pods, otherwise Nodes that say what they are.
 
 use crate::fleet::{fleet, is_built, killed_with_its_port_lost, server_of, until_renewed};
-use crate::sandbox::{Sandbox, text, until};
+use crate::sandbox::{Sandbox, met, text, until};
 use russet::status::document::{Document, Kind, Server};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::MetadataExt as _;
@@ -24,10 +24,8 @@ fn both_serve(document: &Document, synthetic: bool) -> [Server; 2] {
     for server in [&metal, &instance] {
         assert!(server.ready && server.node_ready, "{server:?}");
         assert_eq!(server.synthetic, synthetic, "{server:?}");
-        assert!(
-            server.private_address.as_ref().unwrap().starts_with("172.28."),
-            "{server:?}"
-        );
+        let address = server.private_address.as_ref().unwrap();
+        assert!(address.starts_with("172.28."), "{server:?}");
         assert!(server.per_hour_micro_eur.unwrap() > 0, "{server:?}");
     }
     [metal, instance]
@@ -44,11 +42,8 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
     // Macs that are set up over SSH are told anew, which has a story of its own; stand-ins follow by themselves.
     let up = [&UP[..], &["--synthetic-linux", "--synthetic-macs"]].concat();
     let ran = sandbox.run(&up).expect(0);
-    assert!(
-        ran.stdout.contains("synthetic: Nodes without machines"),
-        "{}",
-        ran.stdout
-    );
+    let told = ran.stdout.contains("synthetic: Nodes without machines");
+    assert!(told, "{}", ran.stdout);
     let status = sandbox.until_well().await;
     let before = both_serve(&status, true);
     assert!(sandbox.run(&["status"]).expect(0).stdout.contains("Ready, synthetic"));
@@ -72,17 +67,15 @@ async fn synthetic_cache_nodes_say_so_and_follow_like_macs_an_api_server_that_mo
     let paid = per_hour(&sandbox.status());
     let saved: u64 = after.iter().filter_map(|server| server.per_hour_micro_eur).sum();
     sandbox.run(&["down", "--keep-data"]).expect(0);
-    sandbox
-        .run(&[&UP[..], &["--no-linux", "--synthetic-macs"]].concat())
-        .expect(0);
+    let without = [&UP[..], &["--no-linux", "--synthetic-macs"]].concat();
+    sandbox.run(&without).expect(0);
     until("the cache nodes to be given up", || {
         let status = sandbox.status();
         let (left, cost) = (servers(&status), per_hour(&status));
-        if left.is_empty() && cost + saved <= paid {
-            Ok(())
-        } else {
-            Err(format!("{left:?}, {cost} an hour"))
-        }
+        met(
+            left.is_empty() && cost + saved <= paid,
+            format!("{left:?}, {cost} an hour"),
+        )
     })
     .await;
     sandbox.run(&["down"]).expect(0);
@@ -95,16 +88,13 @@ async fn a_stand_in_refuses_pods(sandbox: &Sandbox, mac: &str) {
     until("the Pod to be refused", || {
         let output = "--output=jsonpath={.status.phase} {.status.reason}: {.status.message}";
         let said = sandbox.run(&["kubectl", "get", "pod", "demo", output]).expect(0).stdout;
-        if said.starts_with("Failed NoVirtualMachines: ") && said.contains("run `make up` as root") {
-            Ok(())
-        } else {
-            Err(said)
-        }
+        met(
+            said.starts_with("Failed NoVirtualMachines: ") && said.contains("run `make up` as root"),
+            said,
+        )
     })
     .await;
-    sandbox
-        .run(&["kubectl", "delete", "pod", "demo", "--wait=true"])
-        .expect(0);
+    sandbox.ok("kubectl delete pod demo --wait=true");
 }
 
 /// A Pod of a cache: on one kind of server, with a volume on its disk.
@@ -154,19 +144,14 @@ async fn real_cache_nodes_run_pods_on_their_disks_survive_kill_and_leave_nothing
     }
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&UP).expect(0);
-    assert!(
-        ran.stdout.contains("emulated with a real kubelet each"),
-        "{}",
-        ran.stdout
-    );
+    let told = ran.stdout.contains("emulated with a real kubelet each");
+    assert!(told, "{}", ran.stdout);
     let status = sandbox.until_well().await;
     let before = both_serve(&status, false);
     for server in &before {
         let file = sandbox.path().join(format!("{}.json", server.name));
         std::fs::write(&file, cache(server).to_string()).unwrap();
-        sandbox
-            .run(&["kubectl", "--", "apply", "--filename", file.to_str().unwrap()])
-            .expect(0);
+        sandbox.ok(&format!("kubectl -- apply --filename {}", file.display()));
     }
     for server in &before {
         until_in_pod(&sandbox, server, "echo warm > /data/blob && sync").await;
@@ -252,14 +237,12 @@ impl Traces {
     /// What is there of them; nothing, hopefully.
     fn left(&self) -> Vec<String> {
         let paths = self.cgroups.iter().chain([&self.interface, &self.dir]);
-        let mut left: Vec<String> = paths
+        let there = paths
             .filter(|path| path.exists())
-            .map(|path| path.display().to_string())
-            .collect();
-        let loops = std::process::Command::new("losetup")
-            .args(["--noheadings", "--output", "BACK-INO"])
-            .output()
-            .unwrap();
+            .map(|path| path.display().to_string());
+        let mut left: Vec<String> = there.collect();
+        let mut loops = std::process::Command::new("losetup");
+        let loops = loops.args(["--noheadings", "--output", "BACK-INO"]).output().unwrap();
         for inode in String::from_utf8_lossy(&loops.stdout).split_whitespace() {
             if self.disks.iter().any(|disk| disk.to_string() == inode) {
                 left.push(format!("a loop device on inode {inode}"));
@@ -276,9 +259,9 @@ impl Traces {
     }
 
     async fn until_nothing(&self) {
-        until("nothing of the machines to be left", || match self.left() {
-            left if left.is_empty() => Ok(()),
-            left => Err(left.join(", ")),
+        until("nothing of the machines to be left", || {
+            let left = self.left();
+            met(left.is_empty(), left.join(", "))
         })
         .await;
     }
@@ -286,9 +269,8 @@ impl Traces {
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
 }
 
 /// Every cgroup right below a hierarchy.
@@ -296,7 +278,6 @@ fn cgroups() -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let points = table.lines().filter(|line| line.contains(" - cgroup"));
     let points = points.filter_map(|line| line.split(' ').nth(4).map(PathBuf::from));
-    points
-        .flat_map(|point| names(&point).into_iter().map(move |name| point.join(name)))
-        .collect()
+    let inside = points.flat_map(|point| names(&point).into_iter().map(move |name| point.join(name)));
+    inside.collect()
 }

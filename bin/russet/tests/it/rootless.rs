@@ -12,9 +12,7 @@ async fn without_root_a_pod_is_a_virtual_machine_all_the_same() {
         Ok(sandbox) => sandbox,
         Err(why) => return russet_skip::skipped(russet_skip::test_name!(), &why),
     };
-    sandbox
-        .run(&["up", "--detach", "--no-linux", "--pool", "1", "--macs", "1"])
-        .expect(0);
+    sandbox.ok("up --detach --no-linux --pool 1 --macs 1");
     sandbox.until_well().await;
     assert!(are_macs(&sandbox));
     guests::one_can_be_looked_into(&sandbox).await;

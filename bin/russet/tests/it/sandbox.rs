@@ -131,6 +131,13 @@ impl Sandbox {
         Ran::from(self.command(args).output().unwrap())
     }
 
+    /// A command of plain words, which must succeed.
+    #[track_caller]
+    pub(crate) fn ok(&self, words: &str) -> Ran {
+        let args: Vec<&str> = words.split(' ').collect();
+        self.run(&args).expect(0)
+    }
+
     /// Starts it and returns at once; its output goes to a file.
     pub(crate) fn spawn(&self, args: &[&str], output: &Path) -> Child {
         let file = std::fs::File::create(output).unwrap();
@@ -147,11 +154,8 @@ impl Sandbox {
     pub(crate) async fn until_well(&self) -> Document {
         until("everything to be well", || {
             let status = self.status();
-            if status.state == Health::Ready {
-                Ok(status)
-            } else {
-                Err(format!("{:?}", status.problems))
-            }
+            let problems = format!("{:?}", status.problems);
+            met(status.state == Health::Ready, problems).map(|()| status)
         })
         .await
     }
@@ -204,13 +208,8 @@ impl From<Output> for Ran {
 impl Ran {
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(
-            self.code,
-            Some(code),
-            "stdout:\n{}\nstderr:\n{}",
-            self.stdout,
-            self.stderr
-        );
+        let Self { stdout, stderr, .. } = &self;
+        assert_eq!(self.code, Some(code), "stdout:\n{stdout}\nstderr:\n{stderr}");
         self
     }
 }
@@ -247,11 +246,14 @@ impl Identity {
 /// `up` itself (first) and every part of it.
 pub(crate) fn processes(document: &Document) -> Vec<Identity> {
     let up = document.up.as_ref().expect("up is running");
-    let parts = document
-        .parts
-        .iter()
-        .map(|part| Identity::of(&part.name, part.pid.expect("the part runs")));
+    let parts = document.parts.iter();
+    let parts = parts.map(|part| Identity::of(&part.name, part.pid.expect("the part runs")));
     std::iter::once(Identity::of("up", up.pid)).chain(parts).collect()
+}
+
+/// For [`until`]: whether it holds now, and what was seen if not.
+pub(crate) fn met(holds: bool, seen: impl Into<String>) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(seen.into()) }
 }
 
 /// Waits for a condition; the last answer is shown when it does not come true.
@@ -272,11 +274,7 @@ pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, Str
 pub(crate) async fn until_gone(processes: &[Identity]) {
     until("every process to be gone", || {
         let left: Vec<&Identity> = processes.iter().filter(|process| process.is_alive()).collect();
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{left:?}"))
-        }
+        met(left.is_empty(), format!("{left:?}"))
     })
     .await;
 }

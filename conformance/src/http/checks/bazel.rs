@@ -19,13 +19,13 @@ pub(super) const CHECKS: &[Check<Server>] = checks! {
         "one hash below ac and below cas names two things";
     malformed, "bazel-malformed-hash", "Bazel: HTTP caching protocol":
         "what is no SHA-256 is refused with 4xx and stored nowhere";
-    holes, "bazel-ac-hit-implies-blobs", "contract: Bazel":
+    holes, "bazel-ac-hit-implies-blobs", "contract: Bazel" [contract]:
         "a result is a miss while anything it names is missing, be it a file, a tree, a leaf, stdout or of another size";
-    garbage, "bazel-ac-garbage-400", "contract: Bazel":
+    garbage, "bazel-ac-garbage-400", "contract: Bazel" [contract]:
         "what is no action result, an empty one among it, is 400 and not stored";
-    json, "bazel-ac-json-is-apart", "contract: moon":
+    json, "bazel-ac-json-is-apart", "contract: moon" [contract]:
         "moon's results as JSON are no results for Bazel, obey the same rules, and come back as JSON";
-    empty, "bazel-cas-empty-and-known", "contract: Bazel":
+    empty, "bazel-cas-empty-and-known", "contract: Bazel" [contract]:
         "the empty blob is there before it is stored; a known one is not read again; the root is the default project";
 };
 
@@ -41,17 +41,12 @@ async fn cas(server: &Server) -> Result<()> {
     for size in [16, 5000, 400_000] {
         let body = server.body(size);
         let target = target(server, "cas", &hash(&body));
-        writer.get(&target).await?.expect(404)?;
+        writer.miss(&target).await?;
         writer.head(&target).await?.expect(404)?;
         writer.store(&target, &body).await?;
-        writer.get(&target).await?.expect(200)?.expect_body(&body)?;
+        writer.hit(&target, &body).await?;
         let head = writer.head(&target).await?;
-        head.expect(200)?;
-        ensure!(
-            head.field("content-length") == Some(size.to_string()),
-            "HEAD says {:?}",
-            head.field("content-length")
-        );
+        head.expect(200)?.expect_field("content-length", &size.to_string())?;
     }
     Ok(())
 }
@@ -65,12 +60,8 @@ async fn verified(server: &Server) -> Result<()> {
             *byte ^= 1;
         }
         for wrong in [other, body.get(1..).unwrap_or_default().to_vec()] {
-            let refused = server.writer().put(&target, &wrong).await?;
-            ensure!(
-                (400..500).contains(&refused.status),
-                "{size} wrong bytes were answered with {refused}"
-            );
-            server.writer().get(&target).await?.expect(404)?;
+            server.writer().put(&target, &wrong).await?.expect_refusal()?;
+            server.writer().miss(&target).await?;
         }
     }
     Ok(())
@@ -87,29 +78,30 @@ fn result(code: i32) -> Vec<u8> {
 
 async fn ac(server: &Server) -> Result<()> {
     let writer = server.writer();
-    let target = target(server, "ac", &hash(&server.body(40)));
-    writer.get(&target).await?.expect(404)?;
+    let target = action(server);
+    writer.miss(&target).await?;
     for code in [1, 2, 3] {
         writer.store(&target, &result(code)).await?;
         let hit = writer.get(&target).await?;
         let found = ActionResult::decode(hit.expect(200)?.body.as_slice()).context("no action result")?;
-        ensure!(
-            found.exit_code == code,
-            "exit code {} after {code} was stored",
-            found.exit_code
-        );
+        let found = found.exit_code;
+        ensure!(found == code, "exit code {found} after {code} was stored");
     }
     Ok(())
+}
+
+/// Where the result of an action goes that was never run.
+fn action(server: &Server) -> String {
+    target(server, "ac", &hash(&server.body(40)))
 }
 
 async fn apart(server: &Server) -> Result<()> {
     let (writer, body) = (server.writer(), server.body(300));
     writer.store(&target(server, "cas", &hash(&body)), &body).await?;
-    writer.get(&target(server, "ac", &hash(&body))).await?.expect(404)?;
+    writer.miss(&target(server, "ac", &hash(&body))).await?;
     let other = hash(&server.body(30));
     writer.store(&target(server, "ac", &other), &result(7)).await?;
-    writer.get(&target(server, "cas", &other)).await?.expect(404)?;
-    Ok(())
+    writer.miss(&target(server, "cas", &other)).await
 }
 
 async fn malformed(server: &Server) -> Result<()> {
@@ -127,19 +119,11 @@ async fn malformed(server: &Server) -> Result<()> {
         for kind in ["cas", "ac"] {
             let refused = server.writer().put(&target(server, kind, &bad), &body).await?;
             // A redirect to a cleaner path stores nothing either.
-            ensure!(
-                (300..500).contains(&refused.status),
-                "{kind}/{bad} was answered with {refused}"
-            );
+            ensure!((300..500).contains(&refused.status), "answered with {refused}");
         }
     }
-    server
-        .writer()
-        .get(&target(server, "cas", &good))
-        .await?
-        .expect(404)
-        .context("stored under another spelling")?;
-    Ok(())
+    let found = server.writer().miss(&target(server, "cas", &good)).await;
+    found.context("stored under another spelling")
 }
 
 fn named(body: &[u8]) -> Digest {
@@ -149,20 +133,19 @@ fn named(body: &[u8]) -> Digest {
     }
 }
 
-fn file(digest: Option<Digest>) -> ActionResult {
-    let path = "out.txt".to_owned();
+fn file(digest: Digest) -> ActionResult {
+    let file = OutputFile {
+        path: "out.txt".to_owned(),
+        digest: Some(digest),
+        ..OutputFile::default()
+    };
     ActionResult {
-        output_files: vec![OutputFile {
-            path,
-            digest,
-            ..OutputFile::default()
-        }],
+        output_files: vec![file],
         ..ActionResult::default()
     }
 }
 
 async fn holes(server: &Server) -> Result<()> {
-    server.contract()?;
     let writer = server.writer();
     let [output, printed, leaf, other] = [6, 7, 8, 9].map(|size| server.body(size + 40));
     let folder = |leaf: &[u8]| Directory {
@@ -175,10 +158,9 @@ async fn holes(server: &Server) -> Result<()> {
     };
     let tree = Tree {
         root: Some(folder(&leaf)),
-        children: Vec::new(),
-    }
-    .encode_to_vec();
-    let root = folder(&other).encode_to_vec();
+        ..Tree::default()
+    };
+    let (tree, root) = (tree.encode_to_vec(), folder(&other).encode_to_vec());
     let directory = |tree_digest, root_directory_digest| ActionResult {
         output_directories: vec![OutputDirectory {
             path: "out".to_owned(),
@@ -190,145 +172,92 @@ async fn holes(server: &Server) -> Result<()> {
     };
     let printing = ActionResult {
         stdout_digest: Some(named(&printed)),
-        ..file(Some(named(&output)))
+        ..file(named(&output))
     };
+    let (of_tree, of_root) = (directory(Some(named(&tree)), None), directory(None, Some(named(&root))));
     for (what, result, parts) in [
-        ("a file and stdout", printing, vec![output, printed]),
-        (
-            "a tree and its leaf",
-            directory(Some(named(&tree)), None),
-            vec![tree, leaf],
-        ),
-        (
-            "a root and its leaf",
-            directory(None, Some(named(&root))),
-            vec![root, other],
-        ),
+        ("a file and stdout", printing, [output, printed]),
+        ("a tree and its leaf", of_tree, [tree, leaf]),
+        ("a root and its leaf", of_root, [root, other]),
     ] {
-        let target = target(server, "ac", &hash(&server.body(40)));
-        let result = result.encode_to_vec();
+        let (target, result) = (action(server), result.encode_to_vec());
         for part in parts {
-            writer.put(&target, &result).await?.expect(200)?;
+            writer.puts(&target, &result, 200).await?;
             writer
-                .get(&target)
-                .await?
-                .expect(404)
+                .miss(&target)
+                .await
                 .with_context(|| format!("a hole in {what}"))?;
-            writer
-                .put(&self::target(server, "cas", &hash(&part)), &part)
-                .await?
-                .expect(200)?;
+            let place = self::target(server, "cas", &hash(&part));
+            writer.puts(&place, &part, 200).await?;
         }
-        writer.put(&target, &result).await?.expect(200)?;
-        let hit = writer.get(&target).await?;
-        hit.expect(200)?.expect_body(&result)?;
+        writer.puts(&target, &result, 200).await?;
+        writer.hit(&target, &result).await?;
     }
     let body = server.body(60);
-    writer
-        .put(&target(server, "cas", &hash(&body)), &body)
-        .await?
-        .expect(200)?;
+    writer.puts(&target(server, "cas", &hash(&body)), &body, 200).await?;
     let mut sized = named(&body);
     sized.size_bytes = 99;
-    let target = target(server, "ac", &hash(&server.body(40)));
-    writer
-        .put(&target, &file(Some(sized)).encode_to_vec())
-        .await?
-        .expect(200)?;
-    writer
-        .get(&target)
-        .await?
-        .expect(404)
-        .context("no such blob has 99 bytes")?;
-    Ok(())
+    let target = action(server);
+    writer.puts(&target, &file(sized).encode_to_vec(), 200).await?;
+    writer.miss(&target).await.context("no such blob has 99 bytes")
 }
 
 /// Both Bazel versions take an empty result for a success and fail over its missing outputs.
 async fn garbage(server: &Server) -> Result<()> {
-    server.contract()?;
-    let target = target(server, "ac", &hash(&server.body(40)));
+    let (writer, target) = (server.writer(), action(server));
     // The last two: a field that no action result has, and a file without a path.
     for body in [&b""[..], b"not a protobuf", b"\x6a\x07unknown", b"\x12\x03\x12\x01x"] {
-        let refused = server.writer().put(&target, body).await?;
-        refused
-            .expect_message(400, "Body is not an action result")
-            .with_context(|| format!("{body:?}"))?;
-        server.writer().get(&target).await?.expect(404)?;
+        let refused = writer.put(&target, body).await?;
+        let refused = refused.expect_message(400, "Body is not an action result");
+        refused.with_context(|| format!("{body:?}"))?;
+        writer.miss(&target).await?;
     }
     Ok(())
 }
 
 async fn json(server: &Server) -> Result<()> {
-    server.contract()?;
-    let (writer, output) = (server.writer(), server.body(60));
-    let target = target(server, "ac", &hash(&server.body(40)));
+    let (writer, output, target) = (server.writer(), server.body(60), action(server));
     let (hash, media) = (hash(&output), "application/json");
     let text = format!(r#"{{"outputFiles":[{{"path":"a/out","digest":{{"hash":"{hash}","sizeBytes":"60"}}}}]}}"#);
-    let typed = [("Content-Type", media)];
-    for (number, status) in [404, 200].into_iter().enumerate() {
-        if number == 1 {
-            writer
-                .put(&self::target(server, "cas", &hash), &output)
-                .await?
-                .expect(200)?;
-        }
-        writer
-            .send("PUT", &target, &typed, text.as_bytes())
-            .await?
-            .expect(200)?;
-        let answer = writer.send("GET", &target, &[("Accept", media)], b"").await?;
-        answer.expect(status)?;
-        if status == 200 {
-            answer.expect_body(text.as_bytes())?;
-            ensure!(answer.field("content-type").as_deref() == Some(media), "got {answer}");
-        }
-    }
-    writer
-        .get(&target)
-        .await?
-        .expect(404)
-        .context("Bazel cannot read JSON")?;
-    for bad in [b"{\"a\":1}".to_vec(), file(Some(named(&output))).encode_to_vec()] {
-        writer.send("PUT", &target, &typed, &bad).await?.expect(400)?;
+    let (text, typed, accepted) = (text.as_bytes(), [("Content-Type", media)], [("Accept", media)]);
+    writer.sends("PUT", &target, &typed, text, 200).await?;
+    writer.sends("GET", &target, &accepted, b"", 404).await?;
+    writer.puts(&self::target(server, "cas", &hash), &output, 200).await?;
+    writer.sends("PUT", &target, &typed, text, 200).await?;
+    let answer = writer.send("GET", &target, &accepted, b"").await?;
+    answer
+        .expect(200)?
+        .expect_body(text)?
+        .expect_field("content-type", media)?;
+    writer.miss(&target).await.context("Bazel cannot read JSON")?;
+    for bad in [b"{\"a\":1}".to_vec(), file(named(&output)).encode_to_vec()] {
+        writer.sends("PUT", &target, &typed, &bad, 400).await?;
     }
     Ok(())
 }
 
 async fn empty(server: &Server) -> Result<()> {
-    server.contract()?;
-    let writer = server.writer();
+    let (writer, empty) = (server.writer(), [("Content-Length", "0")]);
     let nothing = target(server, "cas", &hash(b""));
-    writer.get(&nothing).await?.expect(200)?.expect_body(b"")?;
+    writer.hit(&nothing, b"").await?;
     // Bazel 2.1 uploads it nevertheless.
-    writer
-        .send("PUT", &nothing, &[("Content-Length", "0")], b"")
-        .await?
-        .expect(200)?;
-    writer.get(&nothing).await?.expect(200)?.expect_body(b"")?;
+    writer.sends("PUT", &nothing, &empty, b"", 200).await?;
+    writer.hit(&nothing, b"").await?;
     let wrong = target(server, "cas", &hash(&server.body(40)));
-    writer
-        .send("PUT", &wrong, &[("Content-Length", "0")], b"")
-        .await?
-        .expect(400)?;
+    writer.sends("PUT", &wrong, &empty, b"", 400).await?;
     let body = server.body(300_000);
     let known = target(server, "cas", &hash(&body));
-    writer.put(&known, &body).await?.expect(200)?;
+    writer.puts(&known, &body, 200).await?;
     // Its name vouches for it: what comes now is not even looked at.
-    writer.put(&known, b"other").await?.expect(200)?;
-    writer.get(&known).await?.expect(200)?.expect_body(&body)?;
-    let (blob, action) = (server.body(80), hash(&server.body(40)));
-    writer.put(&format!("/cas/{}", hash(&blob)), &blob).await?.expect(200)?;
-    writer
-        .put(&format!("/ac/{action}"), &file(Some(named(&blob))).encode_to_vec())
-        .await?
-        .expect(200)?;
-    for place in [format!("cas/{}", hash(&blob)), format!("ac/{action}")] {
-        writer.get(&format!("/{place}")).await?.expect(200)?;
-        writer.get(&format!("/bazel/default/{place}")).await?.expect(200)?;
-        writer
-            .get(&format!("/bazel/{}/{place}", server.project))
-            .await?
-            .expect(404)?;
+    writer.puts(&known, b"other", 200).await?;
+    writer.hit(&known, &body).await?;
+    let (blob, result) = (server.body(80), hash(&server.body(40)));
+    let stored = file(named(&blob)).encode_to_vec();
+    for (place, body) in [(format!("cas/{}", hash(&blob)), blob), (format!("ac/{result}"), stored)] {
+        writer.puts(&format!("/{place}"), &body, 200).await?;
+        writer.hit(&format!("/{place}"), &body).await?;
+        writer.hit(&format!("/bazel/default/{place}"), &body).await?;
+        writer.miss(&format!("/bazel/{}/{place}", server.project)).await?;
     }
     Ok(())
 }

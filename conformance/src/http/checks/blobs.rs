@@ -1,6 +1,6 @@
 //! Blobs in and out, whichever protocol names them.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,114 +20,77 @@ pub(super) const CHECKS: &[Check<Server>] = checks! {
         "storing the same blob again is a success and changes nothing";
     visible_at_once, "blob-visible-when-acknowledged", "contract: read your writes":
         "as soon as a write is acknowledged every other connection reads it";
-    racing_writers, "blob-race-one-winner", "contract: first write wins":
+    racing_writers, "blob-race-one-winner", "contract: first write wins" [contract]:
         "of many racing writers of one key exactly one is told 201, and all readers see its whole body";
-    digest_checked, "blob-content-digest-is-checked", "RFC 9530 §2":
+    digest_checked, "blob-content-digest-is-checked", "RFC 9530 §2" [contract]:
         "a body that is not what Content-Digest says is 400 and not stored, in any framing and on any route";
-    digest_told, "blob-content-digest-when-wanted", "RFC 9530 §4":
+    digest_told, "blob-content-digest-when-wanted", "RFC 9530 §4" [contract]:
         "Want-Content-Digest gets the digest of what is sent, a part's own for a part, by the algorithm preferred";
 };
 
 async fn round_trip(server: &Server) -> Result<()> {
-    let writer = server.writer();
     for size in [0, 1, 4095, 4096, 65_537, 131_072, 131_073, (1 << 20) + 1, 9_000_000] {
-        let body = server.body(size);
-        let target = server.blob(&body);
-        writer.store(&target, &body).await?;
-        let hit = writer.get(&target).await?;
-        hit.expect(200)?
-            .expect_body(&body)
-            .with_context(|| format!("{size} bytes"))?;
-        ensure!(
-            hit.field("content-type").as_deref() == Some("application/octet-stream"),
-            "the media type is {:?}",
-            hit.field("content-type")
-        );
-        let length = hit.field("content-length");
-        ensure!(
-            length == Some(size.to_string()),
-            "{size} bytes are announced as {length:?}"
-        );
+        let (body, target) = server.stored(size).await?;
+        let hit = server.writer().get(&target).await?;
+        hit.expect(200)?.expect_body(&body)?;
+        hit.expect_field("content-type", "application/octet-stream")?;
+        hit.expect_field("content-length", &size.to_string())?;
     }
     Ok(())
 }
 
 async fn miss(server: &Server) -> Result<()> {
-    let target = server.blob(&server.body(32));
-    server.writer().get(&target).await?.expect(404)?;
-    Ok(())
+    server.writer().miss(&server.fresh(32).1).await
 }
 
 async fn head(server: &Server) -> Result<()> {
     let writer = server.writer();
-    let body = server.body(3000);
-    let target = server.blob(&body);
+    let (body, target) = server.fresh(3000);
     writer.head(&target).await?.expect(404)?.expect_body(b"")?;
     writer.store(&target, &body).await?;
     let (head, get) = (writer.head(&target).await?, writer.get(&target).await?);
     head.expect(200)?.expect_body(b"")?;
-    for field in ["content-length", "content-type", "etag", "accept-ranges"] {
+    for name in ["content-length", "content-type", "etag", "accept-ranges"] {
         // What is only known once the body is made may be left out.
-        let omitted = head.field(field).is_none() && server.contract().is_err();
-        ensure!(
-            omitted || head.field(field) == get.field(field),
-            "{field} is {:?} for HEAD and {:?} for GET",
-            head.field(field),
-            get.field(field)
-        );
+        let (of_head, of_get) = (head.field(name), get.field(name));
+        let omitted = of_head.is_none() && server.contract().is_err();
+        let of = omitted || of_head == of_get;
+        ensure!(of, "{name} is {of_head:?} for HEAD and {of_get:?} for GET");
     }
     Ok(())
 }
 
 async fn again(server: &Server) -> Result<()> {
-    let writer = server.writer();
-    let body = server.body(5000);
-    let target = server.blob(&body);
-    writer.store(&target, &body).await?;
-    writer.store(&target, &body).await?;
-    writer.get(&target).await?.expect(200)?.expect_body(&body)?;
-    Ok(())
+    let (body, target) = server.stored(5000).await?;
+    server.writer().store(&target, &body).await?;
+    server.writer().hit(&target, &body).await
 }
 
 async fn visible_at_once(server: &Server) -> Result<()> {
-    let writer = server.writer();
     for round in 0..20 {
-        let body = server.body(100 + round * 10_000);
-        let target = server.blob(&body);
-        writer.store(&target, &body).await?;
-        writer.get(&target).await?.expect(200)?.expect_body(&body)?;
+        let (body, target) = server.stored(100 + round * 10_000).await?;
+        server.writer().hit(&target, &body).await?;
     }
     Ok(())
 }
 
 /// The neighbour told 61 to 100 of 100 racing writers that theirs was the first.
 async fn racing_writers(server: &Server) -> Result<()> {
-    server.contract()?;
     for size in [100, 200_000] {
-        let target = server.gradle(&server.key("race"));
-        let writer = server.writer();
-        let race = (0..100u8).map(|number| {
-            let target = &target;
-            async move {
-                let put = writer.put(target, &vec![number; size]).await?;
-                put.expect_any(&[200, 201])?;
-                let seen = writer.get(target).await?;
-                seen.expect(200)?;
-                Ok::<_, anyhow::Error>((put.status, number, seen.body))
-            }
+        let (writer, target) = (server.writer(), &server.gradle(&server.key("race")));
+        let race = (0..100u8).map(|number| async move {
+            let put = writer.put(target, &vec![number; size]).await?;
+            put.expect_any(&[200, 201])?;
+            let seen = writer.get(target).await?;
+            seen.expect(200)?;
+            Ok::<_, anyhow::Error>((put.status, number, seen.body))
         });
         let seen = try_join_all(race).await?;
-        let winners: Vec<u8> = seen
-            .iter()
-            .filter(|(status, ..)| *status == 201)
-            .map(|(_, number, _)| *number)
-            .collect();
+        let winners: Vec<_> = seen.iter().filter(|(status, ..)| *status == 201).collect();
         ensure!(winners.len() == 1, "{} writers were told 201", winners.len());
-        let truth = winners.first().map(|winner| vec![*winner; size]);
-        ensure!(
-            seen.iter().all(|(.., body)| Some(body) == truth.as_ref()),
-            "a reader saw something else than the winner's body"
-        );
+        let truth = winners.first().map(|(_, winner, _)| vec![*winner; size]);
+        let same = seen.iter().all(|(.., body)| Some(body) == truth.as_ref());
+        ensure!(same, "a reader saw something else than the winner's body");
     }
     Ok(())
 }
@@ -141,75 +104,55 @@ fn sha512(body: &[u8]) -> String {
 }
 
 async fn digest_checked(server: &Server) -> Result<()> {
-    server.contract()?;
+    const DIGEST: &str = "Content-Digest";
     let writer = server.writer();
     for size in [5, 200_000, 3_000_000] {
         let (body, target) = (server.body(size), server.gradle(&server.key("digest")));
         let both = format!("{}, {}", sha256(&body), sha512(b"other"));
         for wrong in [sha256(b"other"), sha512(b"other"), both] {
-            let refused = writer
-                .send("PUT", &target, &[("Content-Digest", &wrong)], &body)
-                .await?;
+            let refused = writer.send("PUT", &target, &[(DIGEST, &wrong)], &body).await?;
             refused.expect_message(400, "Content-Digest does not match the body")?;
-            writer.get(&target).await?.expect(404)?;
+            writer.miss(&target).await?;
         }
-        let nonsense = [("Content-Digest", "sha-256=nonsense")];
-        writer.send("PUT", &target, &nonsense, &body).await?.expect(400)?;
-        writer.get(&target).await?.expect(404)?;
+        let nonsense = [(DIGEST, "sha-256=nonsense")];
+        writer.sends("PUT", &target, &nonsense, &body, 400).await?;
+        writer.miss(&target).await?;
         let right = format!("md5=:AAAA:, {}, {}", sha256(&body), sha512(&body));
-        writer
-            .send("PUT", &target, &[("Content-Digest", &right)], &body)
-            .await?
-            .expect(201)?;
-        writer.get(&target).await?.expect(200)?.expect_body(&body)?;
+        writer.sends("PUT", &target, &[(DIGEST, &right)], &body, 201).await?;
+        writer.hit(&target, &body).await?;
     }
     let (wrong, key) = (sha256(b"other"), server.key("digest"));
     let document = format!(r#"{{"cas_id":"{key}","entries":[{{"value":"v"}}]}}"#);
-    let put = format!("/api/cache/keyvalue?{}", server.scope());
-    let refused = writer
-        .send("PUT", &put, &[("Content-Digest", &wrong)], document.as_bytes())
-        .await?;
-    refused.expect(400)?;
-    writer
-        .get(&format!("/api/cache/keyvalue/{key}?{}", server.scope()))
-        .await?
-        .expect(404)?;
+    let (put, wrongly) = (server.api("keyvalue"), (DIGEST, wrong.as_str()));
+    writer.sends("PUT", &put, &[wrongly], document.as_bytes(), 400).await?;
+    writer.miss(&server.api(&format!("keyvalue/{key}"))).await?;
     if !server.transport.is_http2() {
-        let fields = [("Transfer-Encoding", "chunked"), ("Content-Digest", wrong.as_str())];
         let target = server.gradle(&key);
-        let head = writer.head_of("PUT", &target, &fields);
-        let mut wire = server.wire().await?;
-        wire.write(format!("{head}3\r\nabc\r\n0\r\n\r\n")).await;
+        let head = writer.head_of("PUT", &target, &[("Transfer-Encoding", "chunked"), wrongly]);
+        let mut wire = server.told(format!("{head}3\r\nabc\r\n0\r\n\r\n")).await?;
         wire.response("PUT").await?.expect(400)?;
-        writer.get(&target).await?.expect(404)?;
+        writer.miss(&target).await?;
     }
     Ok(())
 }
 
 async fn digest_told(server: &Server) -> Result<()> {
-    server.contract()?;
     let writer = server.writer();
     for size in [5, 200_000, 3_000_000] {
         let (body, target) = (server.body(size), server.gradle(&server.key("wanted")));
         writer.store(&target, &body).await?;
         let part = body.get(1..4).unwrap_or_default();
-        for (wanted, range, sent, told) in [
-            ("", "", &body[..], None),
-            ("md5=9", "", &body, None),
-            ("sha-256=5", "", &body, Some(sha256(&body))),
-            ("sha-512=9, sha-256=1", "bytes=1-3", part, Some(sha512(part))),
+        for (wanted, range, status, sent, told) in [
+            ("", "", 200, &body[..], None),
+            ("md5=9", "", 200, &body, None),
+            ("sha-256=5", "", 200, &body, Some(sha256(&body))),
+            ("sha-512=9, sha-256=1", "bytes=1-3", 206, part, Some(sha512(part))),
         ] {
             let mut fields = vec![("Want-Content-Digest", wanted), ("Range", range)];
             fields.retain(|(_, value)| !value.is_empty());
             let answer = writer.send("GET", &target, &fields, b"").await?;
-            answer
-                .expect(if range.is_empty() { 200 } else { 206 })?
-                .expect_body(sent)?;
-            let found = answer.field("content-digest");
-            ensure!(
-                found == told,
-                "{size} bytes, {wanted:?} wanted: {found:?}, where {told:?} is right"
-            );
+            let found = answer.expect(status)?.expect_body(sent)?.field("content-digest");
+            ensure!(found == told, "{found:?}, where {told:?} is right: {answer}");
         }
     }
     Ok(())

@@ -6,48 +6,44 @@ use crate::http::Server;
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Server>] = checks! {
-    clean, "clean-empties-one-namespace", "contract: clean":
+    clean, "clean-empties-one-namespace", "contract: clean" [contract]:
         "clean answers 204, everything of the namespace is a miss, and nothing of another one is";
-    storable_again, "clean-then-store-again", "contract: clean":
+    storable_again, "clean-then-store-again", "contract: clean" [contract]:
         "what was cleaned can be stored again at once, and is new";
-    empty, "clean-of-nothing-is-204", "contract: clean":
+    empty, "clean-of-nothing-is-204", "contract: clean" [contract]:
         "cleaning what is empty is a success";
 };
 
 fn allowed(server: &Server) -> Result<String> {
-    server.contract()?;
     if !server.may_clean {
         return not_applicable(format!("would empty the project {}; not allowed to", server.project));
     }
-    Ok(format!("/api/cache/clean?{}", server.scope()))
+    Ok(server.api("clean"))
 }
 
 async fn clean(server: &Server) -> Result<()> {
     let clean = allowed(server)?;
     let (writer, key) = (server.writer(), server.key("clean"));
+    let (mine, nx) = (server.gradle(&key), format!("/v1/cache/{key}"));
     let account = format!("/api/cache/gradle/{key}?tenant_id={}", server.tenant);
-    let kv = format!("/api/cache/keyvalue/{key}?{}", server.scope());
-    writer.store(&server.gradle(&key), b"x").await?;
-    writer.store(&account, b"account").await?;
     let document = format!(r#"{{"cas_id":"{key}","entries":[]}}"#);
-    writer
-        .store(&format!("/api/cache/keyvalue?{}", server.scope()), document.as_bytes())
-        .await?;
-    let nx = format!("/v1/cache/{key}");
+    let sibling = server.api_of(&server.victim_project, &format!("gradle/{key}"));
+    writer.store(&mine, b"x").await?;
+    writer.store(&account, b"account").await?;
+    writer.store(&server.api("keyvalue"), document.as_bytes()).await?;
     writer.store(&nx, b"nx").await?;
-    let sibling = format!("/api/cache/gradle/{key}?{}", server.scope_of(&server.victim_project));
     if let Ok(owner) = server.victim() {
         owner.store(&sibling, b"theirs").await?;
     }
     writer.delete(&clean).await?.expect(204)?.expect_body(b"")?;
-    writer.get(&server.gradle(&key)).await?.expect(404)?;
-    writer.get(&kv).await?.expect(404)?;
-    writer.get(&account).await?.expect(200)?.expect_body(b"account")?;
-    writer.get(&nx).await?.expect(200)?.expect_body(b"nx")?;
-    if let Ok(owner) = server.victim() {
-        owner.get(&sibling).await?.expect(200)?.expect_body(b"theirs")?;
+    writer.miss(&mine).await?;
+    writer.miss(&server.api(&format!("keyvalue/{key}"))).await?;
+    writer.hit(&account, b"account").await?;
+    writer.hit(&nx, b"nx").await?;
+    match server.victim() {
+        Ok(owner) => owner.hit(&sibling, b"theirs").await,
+        Err(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// The neighbour answered 503 to a write in the same millisecond as a clean.
@@ -55,11 +51,11 @@ async fn storable_again(server: &Server) -> Result<()> {
     let clean = allowed(server)?;
     let (writer, target) = (server.writer(), server.gradle(&server.key("again")));
     for round in 0..20 {
-        let body = format!("round {round}");
-        writer.put(&target, body.as_bytes()).await?.expect(201)?;
-        writer.get(&target).await?.expect(200)?.expect_body(body.as_bytes())?;
+        let body = format!("round {round}").into_bytes();
+        writer.puts(&target, &body, 201).await?;
+        writer.hit(&target, &body).await?;
         writer.delete(&clean).await?.expect(204)?;
-        writer.get(&target).await?.expect(404)?;
+        writer.miss(&target).await?;
     }
     Ok(())
 }

@@ -26,143 +26,126 @@ pub(super) const CHECKS: &[Check<Server>] = checks! {
 const SIZES: [usize; 2] = [1000, 300_000];
 
 /// A stored blob, if the server serves parts at all: outside the contract it need not.
-async fn stored(server: &Server, size: usize) -> Result<(Caller<'_>, String, Vec<u8>)> {
-    let writer = server.writer();
-    let body = server.body(size);
-    let target = server.blob(&body);
-    writer.store(&target, &body).await?;
-    let accepts = writer.get(&target).await?.field("accept-ranges");
-    if server.dialect == Dialect::Bazel && accepts.as_deref() != Some("bytes") {
-        return not_applicable("the server does not offer ranges");
-    }
-    ensure!(accepts.as_deref() == Some("bytes"), "Accept-Ranges is {accepts:?}");
-    Ok((writer, target, body))
+struct Stored<'s> {
+    writer: Caller<'s>,
+    target: String,
+    body: Vec<u8>,
 }
 
-fn expect_part(part: &Response, body: &[u8], first: usize, last: usize) -> Result<()> {
-    let range = format!("bytes {first}-{last}/{}", body.len());
-    part.expect(206)?
-        .expect_body(body.get(first..=last).context("the check asks beyond its blob")?)?;
-    ensure!(
-        part.field("content-range").as_deref() == Some(range.as_str()),
-        "Content-Range is {:?}, not {range}",
-        part.field("content-range")
-    );
-    Ok(())
+impl<'s> Stored<'s> {
+    async fn new(server: &'s Server, size: usize) -> Result<Self> {
+        let (body, target) = server.stored(size).await?;
+        let writer = server.writer();
+        let stored = writer.get(&target).await?;
+        if server.dialect == Dialect::Bazel && stored.field("accept-ranges").as_deref() != Some("bytes") {
+            return not_applicable("the server does not offer ranges");
+        }
+        stored.expect_field("accept-ranges", "bytes")?;
+        Ok(Self { writer, target, body })
+    }
+
+    async fn get(&self, range: &str) -> Result<Response> {
+        self.writer.send("GET", &self.target, &[("Range", range)], b"").await
+    }
+
+    /// Fails unless the range gives exactly this part.
+    async fn gives(&self, range: &str, first: usize, last: usize) -> Result<()> {
+        self.is_part(&self.get(range).await?, first, last)
+    }
+
+    fn is_part(&self, part: &Response, first: usize, last: usize) -> Result<()> {
+        let body = self.body.get(first..=last).context("the check asks beyond its blob")?;
+        let range = format!("bytes {first}-{last}/{}", self.body.len());
+        let part = part.expect(206)?.expect_body(body)?;
+        part.expect_field("content-range", &range).map(drop)
+    }
 }
 
 async fn single(server: &Server) -> Result<()> {
     for size in SIZES {
-        let (writer, target, body) = stored(server, size).await?;
-        for (range, first, last) in [
-            ("bytes=0-0".to_owned(), 0, 0),
-            ("bytes=10-19".to_owned(), 10, 19),
-            ("bytes=500-".to_owned(), 500, size - 1),
-            ("bytes=-5".to_owned(), size - 5, size - 1),
-            (format!("bytes={0}-{0}", size - 1), size - 1, size - 1),
-            (format!("bytes=0-{}", size - 1), 0, size - 1),
-        ] {
-            let part = writer.send("GET", &target, &[("Range", &range)], b"").await?;
-            expect_part(&part, &body, first, last).with_context(|| format!("{range} of {size}"))?;
-        }
+        let (stored, end) = (Stored::new(server, size).await?, size - 1);
+        stored.gives("bytes=0-0", 0, 0).await?;
+        stored.gives("bytes=10-19", 10, 19).await?;
+        stored.gives("bytes=500-", 500, end).await?;
+        stored.gives("bytes=-5", size - 5, end).await?;
+        stored.gives(&format!("bytes={end}-{end}"), end, end).await?;
+        stored.gives(&format!("bytes=0-{end}"), 0, end).await?;
     }
     Ok(())
 }
 
 async fn clipped(server: &Server) -> Result<()> {
     for size in SIZES {
-        let (writer, target, body) = stored(server, size).await?;
-        for (range, first) in [
-            (format!("bytes=990-{}", size + 10), 990),
-            ("bytes=-99999999".to_owned(), 0),
-            ("bytes=5-9223372036854775807".to_owned(), 5),
-        ] {
-            let part = writer.send("GET", &target, &[("Range", &range)], b"").await?;
-            expect_part(&part, &body, first, size - 1).with_context(|| format!("{range} of {size}"))?;
-        }
+        let (stored, end) = (Stored::new(server, size).await?, size - 1);
+        stored.gives(&format!("bytes=990-{}", size + 10), 990, end).await?;
+        stored.gives("bytes=-99999999", 0, end).await?;
+        stored.gives("bytes=5-9223372036854775807", 5, end).await?;
     }
     Ok(())
 }
 
 async fn unsatisfiable(server: &Server) -> Result<()> {
     for size in SIZES {
-        let (writer, target, _) = stored(server, size).await?;
-        for range in [
-            format!("bytes={size}-"),
-            format!("bytes={size}-{}", size + 5),
-            "bytes=-0".to_owned(),
-        ] {
-            let refused = writer.send("GET", &target, &[("Range", &range)], b"").await?;
-            refused.expect(416)?;
-            let told = refused.field("content-range");
-            ensure!(told == Some(format!("bytes */{size}")), "Content-Range is {told:?}");
+        let stored = Stored::new(server, size).await?;
+        let (open, closed) = (format!("bytes={size}-"), format!("bytes={size}-{}", size + 5));
+        for range in [open.as_str(), &closed, "bytes=-0"] {
+            let refused = stored.get(range).await?;
+            refused
+                .expect(416)?
+                .expect_field("content-range", &format!("bytes */{size}"))?;
         }
     }
     Ok(())
 }
 
 async fn several(server: &Server) -> Result<()> {
-    let (writer, target, body) = stored(server, 1000).await?;
-    let answer = writer
-        .send("GET", &target, &[("Range", "bytes=0-9,500-509,-10")], b"")
-        .await?;
+    let stored = Stored::new(server, 1000).await?;
+    let (answer, body) = (stored.get("bytes=0-9,500-509,-10").await?, &stored.body);
     if answer.status == 200 {
-        answer.expect_body(&body)?;
-        return Ok(());
+        return answer.expect_body(body).map(drop);
     }
-    answer.expect(206)?;
-    let media = answer.field("content-type").unwrap_or_default();
-    ensure!(
-        media.starts_with("multipart/byteranges"),
-        "several ranges came as {media:?}"
-    );
+    answer.expect(206)?.expect_media("multipart/byteranges")?;
     for part in [body.get(..10), body.get(500..510), body.get(990..)] {
         let part = part.context("the check asks beyond its blob")?;
-        ensure!(
-            answer.body.windows(part.len()).any(|window| window == part),
-            "a part is missing"
-        );
+        let there = answer.body.windows(part.len()).any(|window| window == part);
+        ensure!(there, "a part is missing");
     }
     Ok(())
 }
 
 async fn malformed(server: &Server) -> Result<()> {
-    let (writer, target, body) = stored(server, 1000).await?;
+    let stored = Stored::new(server, 1000).await?;
     for range in ["lines=0-1", "bytes=a-b", "bytes=", "0-5", "bytes=--1"] {
-        let whole = writer.send("GET", &target, &[("Range", range)], b"").await?;
+        let whole = stored.get(range).await?;
         // Some answer 400 or 416 to what they cannot read; what nobody may do is to send some other part.
         if server.dialect == Dialect::Bazel && matches!(whole.status, 400 | 416) {
             continue;
         }
-        whole
-            .expect(200)
-            .and_then(|whole| whole.expect_body(&body))
-            .with_context(|| range.to_owned())?;
+        whole.expect(200)?.expect_body(&stored.body)?;
     }
     Ok(())
 }
 
 async fn head(server: &Server) -> Result<()> {
-    let (writer, target, _) = stored(server, 1000).await?;
-    let head = writer.send("HEAD", &target, &[("Range", "bytes=0-9")], b"").await?;
+    let stored = Stored::new(server, 1000).await?;
+    let range = [("Range", "bytes=0-9")];
+    let head = stored.writer.send("HEAD", &stored.target, &range, b"").await?;
     if server.dialect == Dialect::Bazel && head.status == 206 {
         return not_applicable("the server answers HEAD like a GET of the part, as many file servers do");
     }
-    head.expect(200)?;
-    ensure!(head.field("content-length").as_deref() == Some("1000"), "got {head}");
-    Ok(())
+    head.expect(200)?.expect_field("content-length", "1000").map(drop)
 }
 
 async fn if_range(server: &Server) -> Result<()> {
-    let (writer, target, body) = stored(server, 1000).await?;
-    let Some(tag) = writer.get(&target).await?.field("etag") else {
+    let stored = Stored::new(server, 1000).await?;
+    let (writer, target) = (stored.writer, &stored.target);
+    let Some(tag) = writer.get(target).await?.field("etag") else {
         server.contract()?;
         anyhow::bail!("no ETag");
     };
-    let fields = [("Range", "bytes=0-9"), ("If-Range", tag.as_str())];
-    expect_part(&writer.send("GET", &target, &fields, b"").await?, &body, 0, 9)?;
-    let fields = [("Range", "bytes=0-9"), ("If-Range", "\"another\"")];
-    let whole = writer.send("GET", &target, &fields, b"").await?;
-    whole.expect(200)?.expect_body(&body)?;
-    Ok(())
+    let fields = |tag| [("Range", "bytes=0-9"), ("If-Range", tag)];
+    let part = writer.send("GET", target, &fields(&tag), b"").await?;
+    stored.is_part(&part, 0, 9)?;
+    let whole = writer.send("GET", target, &fields("\"another\""), b"").await?;
+    whole.expect(200)?.expect_body(&stored.body).map(drop)
 }

@@ -42,9 +42,14 @@ impl<'s> Scene<'s> {
         Ok(scene)
     }
 
+    /// The scope of the victim's project, as a query.
+    fn scope(&self) -> String {
+        self.server.scope_of(&self.server.victim_project)
+    }
+
     /// A target in the victim's project.
     fn target(&self, key: &str) -> String {
-        gradle(key, &self.server.scope_of(&self.server.victim_project))
+        gradle(key, &self.scope())
     }
 
     /// Tries to write, read and delete with that query and credential. Every try must be refused with one of the statuses.
@@ -58,40 +63,27 @@ impl<'s> Scene<'s> {
             ("DELETE", format!("/api/cache/clean?{query}"), b""),
         ] {
             let answer = caller.send(method, &target, fields, body).await?;
-            self.leaks_nothing(&answer)
-                .with_context(|| format!("{method} {target}"))?;
-            answer.expect_any(statuses)?;
+            self.leaks_nothing(&answer)?.expect_any(statuses)?;
         }
         self.unharmed().await
     }
 
-    fn leaks_nothing(&self, answer: &Response) -> Result<()> {
-        ensure!(
-            !answer.body.windows(self.body.len()).any(|window| window == self.body),
-            "the victim's bytes were sent"
-        );
-        Ok(())
+    fn leaks_nothing<'r>(&self, answer: &'r Response) -> Result<&'r Response> {
+        let leaks = answer.body.windows(self.body.len()).any(|window| window == self.body);
+        ensure!(!leaks, "{}: the victim's bytes were sent", answer.asked);
+        Ok(answer)
     }
 
     /// Nothing was stored anywhere, nothing was deleted, nothing was changed.
     async fn unharmed(&self) -> Result<()> {
-        let server = self.server;
-        let kept = self.owner.get(&self.target(&self.key)).await?;
-        kept.expect(200)
-            .and_then(|kept| kept.expect_body(&self.body))
-            .context("the victim's entry is not what it was")?;
+        let (server, writer) = (self.server, self.server.writer());
+        let kept = self.owner.hit(&self.target(&self.key), &self.body).await;
+        kept.context("the victim's entry is not what it was")?;
         let account = format!("tenant_id={}", server.tenant);
-        for (who, query) in [
-            (self.owner, server.scope_of(&server.victim_project)),
-            (server.writer(), server.scope()),
-            (server.writer(), account),
-        ] {
-            for target in [
-                gradle(&self.fresh, &query),
-                format!("/api/cache/cas/{}?{query}", self.fresh),
-            ] {
-                let stored = who.get(&target).await?;
-                stored.expect(404).with_context(|| format!("{target} was stored"))?;
+        for (who, query) in [(self.owner, self.scope()), (writer, server.scope()), (writer, account)] {
+            let cas = format!("/api/cache/cas/{}?{query}", self.fresh);
+            for target in [gradle(&self.fresh, &query), cas] {
+                who.miss(&target).await.context("it was stored")?;
             }
         }
         Ok(())

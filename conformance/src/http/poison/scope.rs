@@ -37,19 +37,22 @@ pub(super) const CHECKS: &[Check<Server>] = checks! {
         naive: "authorises the project of the path and acts on that of the query, or joins any text onto a key";
 };
 
+/// The tenant, the attacker's project, and the victim's.
+fn names(server: &Server) -> (&str, &str, &str) {
+    (&server.tenant, &server.project, &server.victim_project)
+}
+
 async fn queries(server: &Server, queries: &[String], statuses: &[u16]) -> Result<()> {
     let scene = Scene::set(server).await?;
     for query in queries {
-        scene
-            .attack(server.writer(), query, &[], statuses)
-            .await
-            .with_context(|| query.clone())?;
+        let attack = scene.attack(server.writer(), query, &[], statuses).await;
+        attack.with_context(|| query.clone())?;
     }
     Ok(())
 }
 
 async fn duplicate(server: &Server) -> Result<()> {
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (tenant, mine, theirs) = names(server);
     let list = [
         format!("tenant_id={tenant}&namespace_id={mine}&namespace_id={theirs}"),
         format!("tenant_id={tenant}&namespace_id={theirs}&namespace_id={mine}"),
@@ -60,7 +63,7 @@ async fn duplicate(server: &Server) -> Result<()> {
 }
 
 async fn encoded(server: &Server) -> Result<()> {
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (tenant, mine, theirs) = names(server);
     let all = escape("namespace_id");
     let mut list = vec![
         format!("tenant_id={tenant}&namespace_id={mine}&{all}={theirs}"),
@@ -77,7 +80,7 @@ async fn encoded(server: &Server) -> Result<()> {
 }
 
 async fn spellings(server: &Server) -> Result<()> {
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (tenant, mine, theirs) = names(server);
     let list = [
         format!("tenant_id={tenant}&namespace_id={mine}&project_handle={theirs}"),
         format!("tenant_id={tenant}&project_handle={mine}&namespace_id={theirs}"),
@@ -87,7 +90,7 @@ async fn spellings(server: &Server) -> Result<()> {
 }
 
 async fn empty(server: &Server) -> Result<()> {
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (tenant, mine, theirs) = names(server);
     let list = [
         format!("tenant_id={tenant}&namespace_id=&project_handle={theirs}"),
         format!("tenant_id={tenant}&project_handle=&namespace_id={theirs}"),
@@ -98,7 +101,7 @@ async fn empty(server: &Server) -> Result<()> {
 }
 
 async fn tenants(server: &Server) -> Result<()> {
-    let (tenant, mine) = (&server.tenant, &server.project);
+    let (tenant, mine, _) = names(server);
     let list = [
         format!("tenant_id={tenant}x&namespace_id={mine}"),
         format!("tenant_id={tenant}&tenant_id={tenant}x&namespace_id={mine}"),
@@ -110,7 +113,7 @@ async fn tenants(server: &Server) -> Result<()> {
 }
 
 async fn handles(server: &Server) -> Result<()> {
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (tenant, mine, theirs) = names(server);
     let list = [
         format!("{mine}%2F..%2F{theirs}"),
         format!("{mine}/../{theirs}"),
@@ -138,23 +141,21 @@ async fn handles(server: &Server) -> Result<()> {
 
 /// Accepted or not, such a request is about the attacker's own project at most.
 async fn lookalikes(server: &Server) -> Result<()> {
-    let scene = Scene::set(server).await?;
-    let (tenant, mine, theirs) = (&server.tenant, &server.project, &server.victim_project);
+    let (scene, writer) = (Scene::set(server).await?, server.writer());
+    let (own, theirs) = (server.scope(), &server.victim_project);
     for query in [
-        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id[]={theirs}"),
-        format!("tenant_id={tenant}&namespace_id={mine}&Namespace_Id={theirs}"),
-        format!("tenant_id={tenant}&namespace_id={mine}&namespace-id={theirs}"),
-        format!("tenant_id={tenant}&namespace_id={mine}&namespace_id%00={theirs}"),
-        format!("tenant_id={tenant}&namespace_id={mine}&%20namespace_id={theirs}"),
-        format!("tenant_id={tenant}&namespace_id={mine}&x=1?namespace_id={theirs}"),
+        format!("{own}&namespace_id[]={theirs}"),
+        format!("{own}&Namespace_Id={theirs}"),
+        format!("{own}&namespace-id={theirs}"),
+        format!("{own}&namespace_id%00={theirs}"),
+        format!("{own}&%20namespace_id={theirs}"),
+        format!("{own}&x=1?namespace_id={theirs}"),
     ] {
-        let read = server.writer().get(&gradle(&scene.key, &query)).await?;
-        scene.leaks_nothing(&read)?;
         let key = server.key("lookalike");
-        server.writer().put(&gradle(&key, &query), b"poison").await?;
-        let stored = scene.owner.get(&scene.target(&key)).await?;
-        stored.expect(404)?;
-        server.writer().put(&gradle(&scene.key, &query), b"poison").await?;
+        scene.leaks_nothing(&writer.get(&gradle(&scene.key, &query)).await?)?;
+        writer.put(&gradle(&key, &query), b"poison").await?;
+        scene.owner.miss(&scene.target(&key)).await?;
+        writer.put(&gradle(&scene.key, &query), b"poison").await?;
         scene.unharmed().await.with_context(|| query.clone())?;
     }
     Ok(())
@@ -163,75 +164,58 @@ async fn lookalikes(server: &Server) -> Result<()> {
 async fn elsewhere(server: &Server) -> Result<()> {
     let scene = Scene::set(server).await?;
     let theirs = &server.victim_project;
-    let (writer, owner) = (server.writer(), scene.owner);
-    for name in [
-        "X-Kura-Tenant-Id",
-        "X-Tuist-Account-Handle",
-        "X-Kura-Namespace-Id",
-        "X-Namespace-Id",
-        "X-Original-URL",
-        "X-Rewrite-URL",
-        "X-HTTP-Method-Override",
+    let (writer, owner, rewritten) = (server.writer(), scene.owner, scene.target(&scene.key));
+    for (name, value) in [
+        ("X-Kura-Tenant-Id", theirs),
+        ("X-Tuist-Account-Handle", theirs),
+        ("X-Kura-Namespace-Id", theirs),
+        ("X-Namespace-Id", theirs),
+        ("X-Original-URL", &rewritten),
+        ("X-Rewrite-URL", &rewritten),
+        ("X-HTTP-Method-Override", &"DELETE".to_owned()),
     ] {
-        let rewritten = scene.target(&scene.key);
-        let value = match name {
-            "X-Original-URL" | "X-Rewrite-URL" => rewritten.as_str(),
-            "X-HTTP-Method-Override" => "DELETE",
-            _ => theirs.as_str(),
-        };
-        let key = server.key("header");
-        let target = server.gradle(&key);
-        let fields = [(name, value)];
-        writer.send("PUT", &target, &fields, b"poison").await?;
+        let (key, fields) = (server.key("header"), [(name, value.as_str())]);
+        writer.send("PUT", &server.gradle(&key), &fields, b"poison").await?;
         let leak = writer.send("GET", &server.gradle(&scene.key), &fields, b"").await?;
-        scene.leaks_nothing(&leak).with_context(|| name.to_owned())?;
-        owner
-            .get(&scene.target(&key))
-            .await?
-            .expect(404)
-            .with_context(|| name.to_owned())?;
+        scene.leaks_nothing(&leak)?;
+        owner.miss(&scene.target(&key)).await.context(name)?;
     }
-    let key = server.key("document");
+    let (key, put) = (server.key("document"), server.api("keyvalue"));
     let document =
         format!(r#"{{"cas_id":"{key}","entries":[{{"value":"poison"}}],"namespace_id":"{theirs}","tenant_id":"x"}}"#);
-    let put = format!("/api/cache/keyvalue?{}", server.scope());
     writer.put(&put, document.as_bytes()).await?;
     let twice = format!(r#"{{"cas_id":"{key}-a","cas_id":"{key}-b","entries":[]}}"#);
-    writer.put(&put, twice.as_bytes()).await?.expect(400)?;
+    writer.puts(&put, twice.as_bytes(), 400).await?;
     for name in ["", "-a", "-b"] {
-        let get = format!("/api/cache/keyvalue/{key}{name}?{}", server.scope_of(theirs));
-        owner.get(&get).await?.expect(404).with_context(|| get.clone())?;
+        let get = server.api_of(theirs, &format!("keyvalue/{key}{name}"));
+        owner.miss(&get).await?;
     }
     scene.unharmed().await
 }
 
 async fn beside_the_path(server: &Server) -> Result<()> {
-    let scene = Scene::set(server).await?;
-    let (writer, mine, theirs) = (server.writer(), &server.project, &server.victim_project);
+    let (scene, writer) = (Scene::set(server).await?, server.writer());
+    let (tenant, mine, theirs) = names(server);
     for entry in entries(mine, &server.key("beside")) {
         let separator = if entry.target.contains('?') { '&' } else { '?' };
         for parameter in [
             format!("namespace_id={theirs}"),
-            format!("tenant_id={}", server.tenant),
+            format!("tenant_id={tenant}"),
             format!("%6eamespace_id={theirs}"),
             "project_handle=x".to_owned(),
         ] {
             let target = format!("{}{separator}{parameter}", entry.target);
-            let refused = writer.send("PUT", &target, &entry.fields(), &entry.body).await?;
-            refused.expect(400)?;
+            writer.sends("PUT", &target, &entry.fields(), &entry.body, 400).await?;
         }
-        writer.get(&entry.target).await?.expect(404)?;
+        writer.miss(&entry.target).await?;
     }
-    let up = format!("{mine}%2f..%2f{theirs}");
-    let twice = format!("{mine}%252f");
+    let (up, twice) = (format!("{mine}%2f..%2f{theirs}"), format!("{mine}%252f"));
     for project in ["..", "%2e%2e", &up, "%00", "-x", "a%20b", "", &twice] {
         for entry in entries(project, &server.key("names")) {
             // Turborepo without a team means the default project.
-            if entry.tool == "turborepo" && project.is_empty() {
-                continue;
+            if entry.tool != "turborepo" || !project.is_empty() {
+                entry.put(writer).await?.expect_any(&[400, 404])?;
             }
-            let refused = entry.put(writer).await?;
-            refused.expect_any(&[400, 404])?;
         }
     }
     scene.unharmed().await

@@ -1,32 +1,32 @@
 //! Tokens that must not be believed.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::Scene;
+use crate::http::Server;
 use crate::http::tokens::{Es256, Forge, grants, hs256, now, unsigned};
-use crate::http::{Caller, Server};
 use crate::{Check, checks, not_applicable};
 
 pub(super) const CHECKS: &[Check<Server>] = checks! {
     none, "poison-token-none", "contract: auth":
         "who shows no token writes, reads and deletes nothing",
         naive: "is open, or checks reads only";
-    tampered, "poison-token-tampered", "RFC 7515 §5.2":
+    tampered, "poison-token-tampered", "RFC 7515 §5.2" [guarded]:
         "a good token whose claims were exchanged is refused",
         naive: "reads the claims without checking the signature";
-    wrong_key, "poison-token-forged", "RFC 7515 §5.2":
+    wrong_key, "poison-token-forged", "RFC 7515 §5.2" [guarded]:
         "tokens signed with another key, an empty one or a well-known one are refused",
         naive: "accepts any well-formed signature, or ships with a default secret";
-    alg_none, "poison-token-alg-none", "RFC 8725 §3.1":
+    alg_none, "poison-token-alg-none", "RFC 8725 §3.1" [guarded]:
         "unsigned tokens are refused, however none is spelled",
         naive: "takes the algorithm from the token, and none for an algorithm";
-    confusion, "poison-token-key-confusion", "RFC 8725 §2.1":
+    confusion, "poison-token-key-confusion", "RFC 8725 §2.1" [guarded]:
         "the public key used as an HMAC secret signs nothing",
         naive: "takes the algorithm from the token and the key from the configuration";
-    embedded, "poison-token-embedded-key", "RFC 8725 §3.10":
+    embedded, "poison-token-embedded-key", "RFC 8725 §3.10" [guarded]:
         "a key that comes with the token (jwk, jku, x5c, kid) is not used",
         naive: "verifies the token with the key the token brought along";
     expired, "poison-token-expired", "RFC 7519 §4.1.4":
@@ -60,66 +60,47 @@ pub(super) const CHECKS: &[Check<Server>] = checks! {
 
 /// What the forger wants to be allowed.
 fn wanted(server: &Server) -> Value {
-    let (project, tenant) = (
-        format!("{}/{}", server.tenant, server.victim_project),
-        server.tenant.as_str(),
-    );
-    grants(&[tenant], &[&project])
+    let project = format!("{}/{}", server.tenant, server.victim_project);
+    grants(&[&server.tenant], &[&project])
 }
 
 /// Uses each token where its claims would allow everything.
 async fn refused(server: &Server, tokens: &[(&str, String)]) -> Result<()> {
     let scene = Scene::set(server).await?;
-    let query = server.scope_of(&server.victim_project);
     for (what, token) in tokens {
-        scene
-            .attack(server.bearer(token), &query, &[], &[401, 403])
-            .await
-            .with_context(|| (*what).to_owned())?;
+        let attack = scene
+            .attack(server.bearer(token), &scene.scope(), &[], &[401, 403])
+            .await;
+        attack.with_context(|| (*what).to_owned())?;
     }
     Ok(())
 }
 
-fn forge(server: &Server) -> Result<&Forge> {
-    match &server.credentials.forge {
-        Some(forge) => Ok(forge),
-        None => not_applicable("no signing key was given to make such tokens with"),
-    }
-}
-
-/// Before a token of the forge may be refused for what is wrong with it, one without fault must be accepted.
-async fn accepted(server: &Server, forge: &Forge) -> Result<()> {
+/// A key the server believes. Before a token of the forge may be refused for what is wrong with it, one without fault must be accepted.
+async fn forge(server: &Server) -> Result<&Forge> {
+    let Some(forge) = &server.credentials.forge else {
+        return not_applicable("no signing key was given to make such tokens with");
+    };
     let token = forge.sign(&wanted(server))?;
-    let target = format!("/api/cache/gradle/none?{}", server.scope_of(&server.victim_project));
-    server
-        .bearer(&token)
-        .get(&target)
-        .await?
-        .expect(404)
-        .context("the signing key is not the server's: a faultless token is refused")?;
-    Ok(())
+    let target = server.api_of(&server.victim_project, "gradle/none");
+    let accepted = server.bearer(&token).miss(&target).await;
+    accepted.context("the signing key is not the server's: a faultless token is refused")?;
+    Ok(forge)
 }
 
 async fn none(server: &Server) -> Result<()> {
-    let scene = Scene::set(server).await?;
-    let query = server.scope_of(&server.victim_project);
-    scene.attack(server.anonymous(), &query, &[], &[401]).await?;
+    let (scene, anonymous) = (Scene::set(server).await?, server.anonymous());
+    let query = scene.scope();
+    scene.attack(anonymous, &query, &[], &[401]).await?;
     for value in ["", "Bearer", "Bearer ", "Basic ", "Basic Og==", "Basic !", "Digest x"] {
-        scene
-            .attack(
-                server.anonymous(),
-                &query,
-                &[("Authorization", value)],
-                &[400, 401, 403],
-            )
-            .await
-            .with_context(|| format!("Authorization: {value}"))?;
+        let fields = [("Authorization", value)];
+        let attack = scene.attack(anonymous, &query, &fields, &[400, 401, 403]).await;
+        attack.with_context(|| format!("Authorization: {value}"))?;
     }
     Ok(())
 }
 
 async fn tampered(server: &Server) -> Result<()> {
-    server.guarded()?;
     let writer = server.credentials.writer.as_ref().context("no credential")?;
     let parts: Vec<&str> = writer.expose().split('.').collect();
     let [header, claims, signature] = parts.as_slice() else {
@@ -138,24 +119,20 @@ async fn tampered(server: &Server) -> Result<()> {
 }
 
 async fn wrong_key(server: &Server) -> Result<()> {
-    server.guarded()?;
-    let (header, claims) = (r#"{"alg":"HS256","typ":"JWT"}"#, wanted(server).to_string());
+    let claims = wanted(server).to_string();
+    let hs256 = |secret: &str| hs256(r#"{"alg":"HS256","typ":"JWT"}"#, &claims, secret);
     let es256 = Es256::generate()?.sign(&json!({"alg": "ES256"}), &wanted(server))?;
     let tokens = [
-        (
-            "another secret",
-            hs256(header, &claims, "another-secret-altogether-of-32-bytes"),
-        ),
-        ("empty secret", hs256(header, &claims, "")),
-        ("well-known secret", hs256(header, &claims, "secret")),
-        ("the neighbour's secret", hs256(header, &claims, "kura-auth-jwt-secret")),
+        ("another secret", hs256("another-secret-altogether-of-32-bytes")),
+        ("empty secret", hs256("")),
+        ("well-known secret", hs256("secret")),
+        ("the neighbour's secret", hs256("kura-auth-jwt-secret")),
         ("another ES256 key", es256),
     ];
     refused(server, &tokens).await
 }
 
 async fn alg_none(server: &Server) -> Result<()> {
-    server.guarded()?;
     let claims = wanted(server).to_string();
     let mut tokens = Vec::new();
     for spelling in ["none", "None", "NONE", "nOnE", ""] {
@@ -169,11 +146,9 @@ async fn alg_none(server: &Server) -> Result<()> {
 }
 
 async fn confusion(server: &Server) -> Result<()> {
-    server.guarded()?;
-    let Forge::Es256(key) = forge(server)? else {
+    let Forge::Es256(key) = forge(server).await? else {
         return not_applicable("the server's key is a secret: there is no public key to confuse it with");
     };
-    accepted(server, forge(server)?).await?;
     let claims = wanted(server).to_string();
     let mut tokens = Vec::new();
     for header in [r#"{"alg":"HS256"}"#, r#"{"alg":"ES256"}"#] {
@@ -181,55 +156,37 @@ async fn confusion(server: &Server) -> Result<()> {
         tokens.push((header, hs256(header, &claims, key.public_pem.trim_end())));
     }
     // And an ES256 signature of nothing at all: r = s = 0.
-    let text = unsigned(r#"{"alg":"ES256"}"#, &claims);
-    tokens.push((
-        "zero signature",
-        format!("{text}.{}", URL_SAFE_NO_PAD.encode([0u8; 64])),
-    ));
+    let (text, zero) = (
+        unsigned(r#"{"alg":"ES256"}"#, &claims),
+        URL_SAFE_NO_PAD.encode([0u8; 64]),
+    );
+    tokens.push(("zero signature", format!("{text}.{zero}")));
     refused(server, &tokens).await
 }
 
 async fn embedded(server: &Server) -> Result<()> {
-    server.guarded()?;
-    let claims = wanted(server);
-    let mine = Es256::generate()?;
+    let (mine, claims) = (Es256::generate()?, wanted(server));
+    let brought = |name: &str, value: Value| mine.sign(&json!({"alg": "ES256", name: value}), &claims);
+    let kid = |kid: &str, secret| {
+        hs256(
+            &format!(r#"{{"alg":"HS256","kid":"{kid}"}}"#),
+            &claims.to_string(),
+            secret,
+        )
+    };
     let jwk = json!({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"});
-    let text = claims.to_string();
     let tokens = [
-        ("jwk", mine.sign(&json!({"alg": "ES256", "jwk": jwk}), &claims)?),
-        (
-            "jku",
-            mine.sign(&json!({"alg": "ES256", "jku": "http://127.0.0.1:9/keys"}), &claims)?,
-        ),
-        (
-            "x5c",
-            mine.sign(&json!({"alg": "ES256", "x5c": [mine.public_pem]}), &claims)?,
-        ),
-        (
-            "kid as a path",
-            hs256(r#"{"alg":"HS256","kid":"../../../dev/null"}"#, &text, ""),
-        ),
-        (
-            "kid as SQL",
-            hs256(r#"{"alg":"HS256","kid":"x' UNION SELECT 'k"}"#, &text, "k"),
-        ),
+        ("jwk", brought("jwk", jwk)?),
+        ("jku", brought("jku", json!("http://127.0.0.1:9/keys"))?),
+        ("x5c", brought("x5c", json!([mine.public_pem]))?),
+        ("kid as a path", kid("../../../dev/null", "")),
+        ("kid as SQL", kid("x' UNION SELECT 'k", "k")),
     ];
     refused(server, &tokens).await
 }
 
 async fn expired(server: &Server) -> Result<()> {
-    let forge = forge(server)?;
-    accepted(server, forge).await?;
-    let with = |exp: Value| {
-        let mut claims = wanted(server);
-        if let Some(object) = claims.as_object_mut() {
-            object.remove("exp");
-            if !exp.is_null() {
-                object.insert("exp".to_owned(), exp);
-            }
-        }
-        claims
-    };
+    let forge = forge(server).await?;
     let mut tokens = Vec::new();
     for (what, exp) in [
         ("an hour ago", json!(now() - 3600)),
@@ -239,14 +196,19 @@ async fn expired(server: &Server) -> Result<()> {
         ("a word", json!("never")),
         ("no end", Value::Null),
     ] {
-        tokens.push((what, forge.sign(&with(exp))?));
+        let mut claims = wanted(server);
+        let object = claims.as_object_mut().context("claims")?;
+        object.remove("exp");
+        if !exp.is_null() {
+            object.insert("exp".to_owned(), exp);
+        }
+        tokens.push((what, forge.sign(&claims)?));
     }
     refused(server, &tokens).await
 }
 
 async fn early(server: &Server) -> Result<()> {
-    let forge = forge(server)?;
-    accepted(server, forge).await?;
+    let forge = forge(server).await?;
     let mut claims = wanted(server);
     if let Some(object) = claims.as_object_mut() {
         object.insert("nbf".to_owned(), json!(now() + 3600));
@@ -256,81 +218,48 @@ async fn early(server: &Server) -> Result<()> {
 }
 
 async fn repeated(server: &Server) -> Result<()> {
-    let forge = forge(server)?;
-    accepted(server, forge).await?;
-    let exp = now() + 600;
-    let grant = |project: &str| {
-        format!(
-            r#""cache_grants":{{"project":{{"write":["{}/{project}"]}}}}"#,
-            server.tenant
-        )
-    };
+    let (forge, tenant, exp) = (forge(server).await?, &server.tenant, now() + 600);
+    let grant = |project: &str| format!(r#""cache_grants":{{"project":{{"write":["{tenant}/{project}"]}}}}"#);
     let (mine, theirs) = (grant(&server.project), grant(&server.victim_project));
-    let tokens = [
-        (
-            "grants, theirs last",
-            forge.sign_text(&format!(r#"{{"exp":{exp},{mine},{theirs}}}"#))?,
-        ),
-        (
-            "grants, theirs first",
-            forge.sign_text(&format!(r#"{{"exp":{exp},{theirs},{mine}}}"#))?,
-        ),
-        (
-            "end",
-            forge.sign_text(&format!(r#"{{"exp":{},"exp":{exp},{theirs}}}"#, now() - 3600))?,
-        ),
-    ];
+    let past = now() - 3600;
+    let mut tokens = Vec::new();
+    for (what, claims) in [
+        ("grants, theirs last", format!(r#"{{"exp":{exp},{mine},{theirs}}}"#)),
+        ("grants, theirs first", format!(r#"{{"exp":{exp},{theirs},{mine}}}"#)),
+        ("end", format!(r#"{{"exp":{past},"exp":{exp},{theirs}}}"#)),
+    ] {
+        tokens.push((what, forge.sign_text(&claims)?));
+    }
     refused(server, &tokens).await
 }
 
 async fn critical(server: &Server) -> Result<()> {
-    let forge = forge(server)?;
-    accepted(server, forge).await?;
+    let forge = forge(server).await?;
     let header = json!({"alg": forge.algorithm(), "crit": ["b64"], "b64": false});
     refused(server, &[("crit", forge.sign_with(&header, &wanted(server))?)]).await
 }
 
 async fn mistyped(server: &Server) -> Result<()> {
-    let forge = forge(server)?;
-    accepted(server, forge).await?;
+    let (forge, exp) = (forge(server).await?, now() + 600);
     let (tenant, theirs) = (&server.tenant, &server.victim_project);
-    let exp = now() + 600;
     let grant = |value: Value| json!({"exp": exp, "cache_grants": value});
-    let prefix = theirs.get(..theirs.len() - 1).unwrap_or_default();
+    let written = |project: String| grant(json!({"project": {"write": [project]}}));
+    let full = format!("{tenant}/{theirs}");
+    let prefix = full.get(..full.len() - 1).unwrap_or_default();
+    let stars = json!({"project": {"write": ["*"]}, "account": {"write": ["*"]}});
     let mut tokens = Vec::new();
     for (what, claims) in [
-        (
-            "a string",
-            grant(json!({"project": {"write": format!("{tenant}/{theirs}")}})),
-        ),
-        (
-            "a star",
-            grant(json!({"project": {"write": ["*"]}, "account": {"write": ["*"]}})),
-        ),
-        (
-            "a star below the account",
-            grant(json!({"project": {"write": [format!("{tenant}/*")]}})),
-        ),
-        ("no account", grant(json!({"project": {"write": [theirs]}}))),
-        (
-            "another account",
-            grant(json!({"project": {"write": [format!("{tenant}x/{theirs}")]}})),
-        ),
-        (
-            "a prefix",
-            grant(json!({"project": {"write": [format!("{tenant}/{prefix}")]}})),
-        ),
-        (
-            "more than the name",
-            grant(json!({"project": {"write": [format!("{tenant}/{theirs}/x")]}})),
-        ),
+        ("a string", grant(json!({"project": {"write": full}}))),
+        ("a star", grant(stars)),
+        ("a star below the account", written(format!("{tenant}/*"))),
+        ("no account", written(theirs.clone())),
+        ("another account", written(format!("{tenant}x/{theirs}"))),
+        ("a prefix", written(prefix.to_owned())),
+        ("more than the name", written(format!("{full}/x"))),
         ("the account only", grant(json!({"account": {"write": [tenant]}}))),
-        (
-            "another verb",
-            grant(json!({"project": {"admin": [format!("{tenant}/{theirs}")]}})),
-        ),
+        ("another verb", grant(json!({"project": {"admin": [full]}}))),
         ("an empty object", json!({"exp": exp})),
-        ("true", json!({"exp": exp, "cache_grants": true})),
+        ("true", grant(json!(true))),
     ] {
         tokens.push((what, forge.sign(&claims)?));
     }
@@ -339,77 +268,63 @@ async fn mistyped(server: &Server) -> Result<()> {
 
 async fn replayed(server: &Server) -> Result<()> {
     let scene = Scene::set(server).await?;
-    let query = server.scope_of(&server.victim_project);
     // Warm the decision first: a cache of decisions must not remember more than was asked.
-    server.writer().get(&server.gradle(&scene.fresh)).await?.expect(404)?;
-    scene.attack(server.writer(), &query, &[], &[403]).await
+    server.writer().miss(&server.gradle(&scene.fresh)).await?;
+    scene.attack(server.writer(), &scene.scope(), &[], &[403]).await
 }
 
 async fn other_tenant(server: &Server) -> Result<()> {
     let scene = Scene::set(server).await?;
-    let stranger = server.stranger()?;
-    for query in [server.scope_of(&server.victim_project), server.scope()] {
-        scene.attack(stranger, &query, &[], &[403]).await?;
+    for query in [scene.scope(), server.scope()] {
+        scene.attack(server.stranger()?, &query, &[], &[403]).await?;
     }
     Ok(())
 }
 
 async fn read_only(server: &Server) -> Result<()> {
     let scene = Scene::set(server).await?;
-    let reader = server.reader()?;
+    let (reader, key) = (server.reader()?, &scene.fresh);
     let kept = server.gradle(&server.key("kept"));
     server.writer().store(&kept, b"kept").await?;
-    for (method, target) in writes(server, &scene.fresh) {
-        let refused = reader.send(method, &target, &[], b"poison").await?;
-        ensure!(matches!(refused.status, 403 | 405), "{method} {target} got {refused}");
-    }
-    server.writer().get(&kept).await?.expect(200)?.expect_body(b"kept")?;
-    scene.unharmed().await
-}
-
-fn writes(server: &Server, key: &str) -> Vec<(&'static str, String)> {
-    let scope = server.scope();
-    vec![
+    for (method, target) in [
         ("PUT", server.gradle(key)),
-        ("POST", format!("/api/cache/cas/{key}?{scope}")),
-        ("PUT", format!("/api/cache/keyvalue?{scope}")),
-        ("POST", format!("/api/cache/module/start?{scope}&hash={key}&name=n")),
-        ("DELETE", format!("/api/cache/clean?{scope}")),
+        ("POST", server.api(&format!("cas/{key}"))),
+        ("PUT", server.api("keyvalue")),
+        ("POST", format!("{}&hash={key}&name=n", server.api("module/start"))),
+        ("DELETE", server.api("clean")),
         ("PUT", format!("/v1/cache/{key}")),
         ("PUT", format!("/api/metro/cache/{key}")),
         ("DELETE", server.gradle(key)),
         ("PATCH", server.gradle(key)),
-    ]
+    ] {
+        let refused = reader.send(method, &target, &[], b"poison").await?;
+        refused.expect_any(&[403, 405])?;
+    }
+    server.writer().hit(&kept, b"kept").await?;
+    scene.unharmed().await
 }
 
 async fn elsewhere(server: &Server) -> Result<()> {
-    let scene = Scene::set(server).await?;
-    let scope = server.scope_of(&server.victim_project);
+    let (scene, anonymous) = (Scene::set(server).await?, server.anonymous());
+    let scope = scene.scope();
     let good = server.credentials.victim.as_ref().context("no credential")?.expose();
-    let anonymous = server.anonymous();
     for name in ["access_token", "token", "authorization", "jwt"] {
         let query = format!("{scope}&{name}={good}");
-        scene
-            .attack(anonymous, &query, &[], &[400, 401, 403])
-            .await
-            .with_context(|| format!("in the query as {name}"))?;
+        let attack = scene.attack(anonymous, &query, &[], &[400, 401, 403]).await;
+        attack.with_context(|| format!("in the query as {name}"))?;
     }
     let cookie = format!("token={good}; authorization={good}");
     let bearer = format!("Bearer {good}");
     for (name, value) in [
-        ("Cookie", cookie.as_str()),
-        ("Proxy-Authorization", bearer.as_str()),
-        ("X-Authorization", bearer.as_str()),
-        ("X-Forwarded-Authorization", bearer.as_str()),
+        ("Cookie", &cookie),
+        ("Proxy-Authorization", &bearer),
+        ("X-Authorization", &bearer),
+        ("X-Forwarded-Authorization", &bearer),
     ] {
-        scene
-            .attack(anonymous, &scope, &[(name, value)], &[401, 403])
-            .await
-            .with_context(|| name.to_owned())?;
+        let attack = scene.attack(anonymous, &scope, &[(name, value)], &[401, 403]).await;
+        attack.context(name)?;
     }
-    let attacker: Caller<'_> = server.writer();
-    scene
-        .attack(attacker, &scope, &[("Authorization", &bearer)], &[400, 401, 403])
-        .await
-        .context("a second Authorization field")
+    let second = [("Authorization", bearer.as_str())];
+    let attack = scene.attack(server.writer(), &scope, &second, &[400, 401, 403]).await;
+    attack.context("a second Authorization field")
 }

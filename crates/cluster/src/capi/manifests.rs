@@ -216,31 +216,21 @@ mod tests {
 
     #[test]
     fn a_crd_converts_through_the_url() {
-        let crd = adapted(json!({
+        let mut crd = json!({
             "kind": "CustomResourceDefinition",
             "metadata": { "name": "machines.cluster.x-k8s.io" },
             "spec": { "group": "cluster.x-k8s.io" },
-        }));
-        assert_eq!(
-            crd,
-            json!({
-                "kind": "CustomResourceDefinition",
-                "metadata": {
-                    "name": "machines.cluster.x-k8s.io",
-                    "labels": { "cluster.x-k8s.io/provider": "cluster-api" },
-                },
-                "spec": {
-                    "group": "cluster.x-k8s.io",
-                    "conversion": {
-                        "strategy": "Webhook",
-                        "webhook": {
-                            "conversionReviewVersions": ["v1"],
-                            "clientConfig": { "url": "https://127.0.0.1:9443/convert", "caBundle": "UEVN" },
-                        },
-                    },
-                },
-            })
-        );
+        });
+        let converted = adapted(crd.clone());
+        crd["metadata"]["labels"] = json!({ "cluster.x-k8s.io/provider": "cluster-api" });
+        crd["spec"]["conversion"] = json!({
+            "strategy": "Webhook",
+            "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": { "url": "https://127.0.0.1:9443/convert", "caBundle": "UEVN" },
+            },
+        });
+        assert_eq!(converted, crd);
     }
 
     #[test]
@@ -250,14 +240,10 @@ mod tests {
             "metadata": { "name": "validating-webhook-configuration" },
             "webhooks": [{ "clientConfig": { "service": { "name": "s", "namespace": "system", "path": "/validate-x" } } }],
         }));
-        assert_eq!(
-            text(&configuration, "/metadata/name"),
-            Some("capi-validating-webhook-configuration")
-        );
-        assert_eq!(
-            configuration["webhooks"][0]["clientConfig"],
-            json!({ "url": "https://127.0.0.1:9443/validate-x", "caBundle": "UEVN" })
-        );
+        let name = text(&configuration, "/metadata/name");
+        assert_eq!(name, Some("capi-validating-webhook-configuration"));
+        let config = json!({ "url": "https://127.0.0.1:9443/validate-x", "caBundle": "UEVN" });
+        assert_eq!(configuration["webhooks"][0]["clientConfig"], config);
         assert_eq!(configuration["webhooks"][0]["timeoutSeconds"], MAX_WEBHOOK_SECONDS);
     }
 
@@ -273,10 +259,8 @@ mod tests {
         assert_eq!(text(&binding, "/subjects/0/name"), Some(super::super::SERVICE_ACCOUNT));
         assert_eq!(text(&binding, "/subjects/0/namespace"), Some(NAMESPACE));
         let role = adapted(json!({ "kind": "ClusterRole", "metadata": { "name": "manager-role" } }));
-        assert_eq!(
-            role["metadata"]["labels"]["cluster.x-k8s.io/aggregate-to-manager"],
-            "true"
-        );
+        let label = &role["metadata"]["labels"]["cluster.x-k8s.io/aggregate-to-manager"];
+        assert_eq!(label, "true");
     }
 
     #[test]

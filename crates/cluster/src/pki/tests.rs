@@ -13,31 +13,31 @@ fn content(dir: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
         .collect()
 }
 
+fn fresh() -> (tempfile::TempDir, Pki) {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    (dir, pki)
+}
+
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
 #[test]
 fn identities_are_made_once_and_their_keys_are_private() {
-    let dir = tempfile::tempdir().unwrap();
-    Pki::ensure(dir.path(), HOST).unwrap();
+    let (dir, _) = fresh();
     let first = content(dir.path());
     Pki::ensure(dir.path(), HOST).unwrap();
     assert_eq!(content(dir.path()), first);
     for path in first.keys().filter(|path| path.extension().is_some_and(|e| e == "key")) {
-        assert_eq!(
-            std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
-            0o600,
-            "{}",
-            path.display()
-        );
+        let mode = std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", path.display());
     }
 }
 
 #[test]
 fn a_half_written_set_is_repaired_and_the_rest_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    let (dir, pki) = fresh();
     let before = content(dir.path());
     std::fs::remove_file(&pki.admin.cert).unwrap();
     std::fs::write(&pki.scheduler.cert, "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
@@ -58,8 +58,7 @@ fn a_half_written_set_is_repaired_and_the_rest_is_kept() {
 
 #[test]
 fn a_new_authority_replaces_everything_it_signed_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    let (dir, pki) = fresh();
     let (admin, etcd) = (text(&pki.admin.cert), text(&pki.etcd.cert));
     std::fs::remove_file(pki.ca().key()).unwrap();
     let pki = Pki::ensure(dir.path(), HOST).unwrap();
@@ -69,8 +68,7 @@ fn a_new_authority_replaces_everything_it_signed_and_nothing_else() {
 
 #[test]
 fn another_address_gets_another_serving_certificate() {
-    let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    let (dir, pki) = fresh();
     let (apiserver, admin) = (text(&pki.apiserver.cert), text(&pki.admin.cert));
     let pki = Pki::ensure(dir.path(), Ipv4Addr::new(10, 77, 0, 1)).unwrap();
     assert_ne!(text(&pki.apiserver.cert), apiserver);
@@ -79,35 +77,38 @@ fn another_address_gets_another_serving_certificate() {
 
 #[test]
 fn a_certificate_is_judged_by_key_authority_age_and_subject() {
-    let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    let (_dir, pki) = fresh();
     let now = OffsetDateTime::now_utc();
     let admin = Profile::client("russet-admin", Some(MASTERS));
     let (cert, key) = (text(&pki.admin.cert), text(&pki.admin.key));
     let ca = pki.ca().pem();
-    assert_eq!(judge(&cert, &key, ca, &admin, now), Ok(()));
-    assert_eq!(judge("", &key, ca, &admin, now), Err(Flaw::Unreadable));
-    assert_eq!(judge(&cert, &text(&pki.etcd.key), ca, &admin, now), Err(Flaw::OtherKey));
-    assert_eq!(
-        judge(&cert, &key, pki.etcd_ca().pem(), &admin, now),
-        Err(Flaw::OtherAuthority)
-    );
-    assert_eq!(
-        judge(&cert, &key, ca, &admin, now + time::Duration::days(320)),
-        Err(Flaw::Expiring)
-    );
-    assert_eq!(
-        judge(&cert, &key, ca, &admin, now - time::Duration::days(1)),
-        Err(Flaw::Expiring)
-    );
+    let (etcd, etcd_ca) = (text(&pki.etcd.key), pki.etcd_ca().pem());
     let other = Profile::client("russet-admin", None);
-    assert_eq!(judge(&cert, &key, ca, &other, now), Err(Flaw::OtherSubject));
+    let (in_a_year, yesterday) = (now + time::Duration::days(320), now - time::Duration::days(1));
+    for (name, cert, key, ca, profile, now, verdict) in [
+        ("as it was made", &*cert, &*key, ca, &admin, now, Ok(())),
+        ("no certificate", "", &key, ca, &admin, now, Err(Flaw::Unreadable)),
+        ("another key", &cert, &etcd, ca, &admin, now, Err(Flaw::OtherKey)),
+        (
+            "another CA",
+            &cert,
+            &key,
+            etcd_ca,
+            &admin,
+            now,
+            Err(Flaw::OtherAuthority),
+        ),
+        ("soon over", &cert, &key, ca, &admin, in_a_year, Err(Flaw::Expiring)),
+        ("not begun", &cert, &key, ca, &admin, yesterday, Err(Flaw::Expiring)),
+        ("another subject", &cert, &key, ca, &other, now, Err(Flaw::OtherSubject)),
+    ] {
+        assert_eq!(judge(cert, key, ca, profile, now), verdict, "{name}");
+    }
 }
 
 #[test]
 fn nothing_secret_is_printed() {
-    let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::ensure(dir.path(), HOST).unwrap();
+    let (_dir, pki) = fresh();
     let issued = pki.ca().issue(&Profile::client("x", None)).unwrap();
     assert!(!format!("{pki:?} {issued:?}").contains("PRIVATE KEY"));
 }

@@ -280,14 +280,10 @@ mod tests {
     fn a_reused_process_id_is_not_believed() {
         let mine = this_process();
         assert!(is_alive(&mine));
-        assert!(!is_alive(&Entry {
-            started: "0".to_owned(),
-            ..mine.clone()
-        }));
-        assert!(!is_alive(&Entry {
-            programs: vec!["/other".to_owned()],
-            ..mine
-        }));
+        let (mut older, mut other) = (mine.clone(), mine);
+        older.started = "0".to_owned();
+        other.programs = vec!["/other".to_owned()];
+        assert!(!is_alive(&older) && !is_alive(&other));
     }
 
     /// The story: a process that had been started a moment ago was looked at while the kernel was replacing its image. It had no
@@ -314,11 +310,8 @@ mod tests {
     /// A child in a process group of its own, as the supervisor starts them.
     fn sleeper() -> (std::process::Child, Entry) {
         use std::os::unix::process::CommandExt as _;
-        let child = std::process::Command::new("sleep")
-            .arg("60")
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        let mut sleep = std::process::Command::new("sleep");
+        let child = sleep.arg("60").process_group(0).spawn().unwrap();
         let started = look(child.id()).unwrap().started;
         let entry = Entry {
             name: "sleeper".to_owned(),
@@ -330,11 +323,8 @@ mod tests {
     }
 
     fn leave(dir: &Path, owner: Entry, children: Vec<Entry>) {
-        std::fs::write(
-            dir.join(FILE),
-            serde_json::to_vec(&Content { owner, children }).unwrap(),
-        )
-        .unwrap();
+        let content = serde_json::to_vec(&Content { owner, children }).unwrap();
+        std::fs::write(dir.join(FILE), content).unwrap();
     }
 
     fn dead() -> Entry {
@@ -367,13 +357,8 @@ mod tests {
         };
         leave(dir.path(), dead(), vec![ours, reused]);
         let swept = sweep(dir.path()).await.unwrap();
-        assert_eq!(
-            swept,
-            [Swept {
-                name: "sleeper".to_owned(),
-                pid: left.id()
-            }]
-        );
+        let swept: Vec<_> = swept.iter().map(|swept| (swept.name.as_str(), swept.pid)).collect();
+        assert_eq!(swept, [("sleeper", left.id())]);
         assert!(!left.wait().unwrap().success());
         assert!(stranger.try_wait().unwrap().is_none(), "a stranger was ended");
         assert!(!dir.path().join(FILE).exists());

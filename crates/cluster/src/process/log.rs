@@ -106,10 +106,8 @@ mod tests {
             open(&log).unwrap().write_all(run.as_bytes()).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "third");
-        assert_eq!(
-            std::fs::read_to_string(dir.path().join("logs/etcd.log.1")).unwrap(),
-            "second"
-        );
+        let kept = std::fs::read_to_string(dir.path().join("logs/etcd.log.1")).unwrap();
+        assert_eq!(kept, "second");
     }
 
     #[test]

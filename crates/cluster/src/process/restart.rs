@@ -86,6 +86,14 @@ mod tests {
         max: Duration::from_secs(10),
     };
 
+    /// After how long it is started again, and the failures counted then.
+    fn again(ending: Ending) -> (Duration, u32) {
+        match decide(POLICY, ending) {
+            Verdict::Again { delay, failures } => (delay, failures),
+            Verdict::GiveUp => panic!("gave up"),
+        }
+    }
+
     fn crash(failures: u32) -> Ending {
         Ending {
             was_ever_ready: true,
@@ -96,24 +104,15 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_longest_one() {
-        let delays: Vec<u64> = (0..6)
-            .map(|failures| match decide(POLICY, crash(failures)) {
-                Verdict::Again { delay, failures: now } => {
-                    assert_eq!(now, failures + 1);
-                    delay.as_secs()
-                }
-                Verdict::GiveUp => panic!("gave up"),
-            })
-            .collect();
-        assert_eq!(delays, [1, 2, 4, 8, 10, 10]);
+        for (failures, seconds) in (0..).zip([1, 2, 4, 8, 10, 10]) {
+            let delay = Duration::from_secs(seconds);
+            assert_eq!(again(crash(failures)), (delay, failures + 1), "after {failures}");
+        }
     }
 
     #[test]
     fn a_thousand_failures_do_not_overflow() {
-        let Verdict::Again { delay, .. } = decide(POLICY, crash(u32::MAX)) else {
-            panic!("gave up")
-        };
-        assert_eq!(delay, Duration::from_secs(10));
+        assert_eq!(again(crash(u32::MAX)).0, Duration::from_secs(10));
     }
 
     #[test]
@@ -122,13 +121,7 @@ mod tests {
             ready_for: Some(STABLE),
             ..crash(7)
         };
-        assert_eq!(
-            decide(POLICY, ending),
-            Verdict::Again {
-                delay: Duration::from_secs(1),
-                failures: 1
-            }
-        );
+        assert_eq!(again(ending), (Duration::from_secs(1), 1));
     }
 
     #[test]
@@ -137,13 +130,7 @@ mod tests {
             ready_for: None,
             ..crash(2)
         };
-        assert_eq!(
-            decide(POLICY, ending),
-            Verdict::Again {
-                delay: Duration::from_secs(4),
-                failures: 3
-            }
-        );
+        assert_eq!(again(ending), (Duration::from_secs(4), 3));
     }
 
     #[test]

@@ -26,14 +26,27 @@ fn shell(dir: &Path, name: &str, script: &str) -> Spec {
     Spec::new(name, "/bin/sh", dir.join(format!("logs/{name}.log"))).args(["-c", script])
 }
 
+fn fresh() -> (tempfile::TempDir, Supervisor) {
+    let dir = tempfile::tempdir().unwrap();
+    let supervisor = Supervisor::new(dir.path());
+    (dir, supervisor)
+}
+
+async fn runs(supervisor: &Supervisor, spec: Spec) {
+    supervisor.start(spec).await.unwrap();
+}
+
+async fn refused(supervisor: &Supervisor, spec: Spec) -> Error {
+    supervisor.start(spec).await.unwrap_err()
+}
+
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
 #[tokio::test]
 async fn start_returns_when_the_probe_passes() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let ready = dir.path().join("ready");
     let script = format!("sleep 0.2; touch {}; exec sleep 60", ready.display());
     supervisor
@@ -45,24 +58,21 @@ async fn start_returns_when_the_probe_passes() {
     assert_eq!((snapshot.state, snapshot.restarts), (State::Running, 0));
     assert!(snapshot.ready_after.unwrap() >= Duration::from_millis(200));
     assert!(matches!(
-        supervisor.start(shell(dir.path(), "part", "true")).await,
-        Err(Error::AlreadyRunning { .. })
+        refused(&supervisor, shell(dir.path(), "part", "true")).await,
+        Error::AlreadyRunning { .. }
     ));
 }
 
 #[tokio::test]
 async fn a_part_that_ends_at_start_explains_itself_with_its_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let spec = shell(dir.path(), "part", "echo bad flag --frob >&2; exit 3").restart(QUICK);
     let error = supervisor
         .start(spec.probe(Probe::File("/nonexistent".into())))
         .await
         .unwrap_err();
-    assert!(
-        matches!(&error, Error::ExitedEarly { exit, .. } if exit == "exit code 3"),
-        "{error}"
-    );
+    let early = matches!(&error, Error::ExitedEarly { exit, .. } if exit == "exit code 3");
+    assert!(early, "{error}");
     assert!(error.to_string().contains("bad flag --frob"), "{error}");
     let snapshot = find(&supervisor, "part");
     assert_eq!((snapshot.state, snapshot.pid), (State::Failed, None));
@@ -71,8 +81,7 @@ async fn a_part_that_ends_at_start_explains_itself_with_its_log() {
 
 #[tokio::test]
 async fn a_part_that_never_gets_ready_is_stopped() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let spec = shell(dir.path(), "part", "echo $$; exec sleep 60").ready_within(Duration::from_millis(300));
     let error = supervisor
         .start(spec.probe(Probe::File("/nonexistent/socket".into())))
@@ -87,36 +96,27 @@ async fn a_part_that_never_gets_ready_is_stopped() {
 
 #[tokio::test]
 async fn a_missing_program_and_a_taken_port_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
-    let error = supervisor
-        .start(Spec::new("etcd", "/nonexistent/etcd", dir.path().join("l")))
-        .await
-        .unwrap_err();
+    let (dir, supervisor) = fresh();
+    let error = refused(
+        &supervisor,
+        Spec::new("etcd", "/nonexistent/etcd", dir.path().join("l")),
+    )
+    .await;
     assert!(matches!(error, Error::ProgramMissing { .. }), "{error}");
     let squatter = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = squatter.local_addr().unwrap();
-    let error = supervisor
-        .start(shell(dir.path(), "etcd", "sleep 60").listens(address))
-        .await
-        .unwrap_err();
+    let error = refused(&supervisor, shell(dir.path(), "etcd", "sleep 60").listens(address)).await;
     assert_eq!(error.taken_port(), Some(address), "{error}");
 }
 
 #[tokio::test]
 async fn a_killed_part_is_started_again_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
-    supervisor
-        .start(shell(dir.path(), "part", "exec sleep 60").restart(QUICK))
-        .await
-        .unwrap();
+    let (dir, supervisor) = fresh();
+    runs(&supervisor, shell(dir.path(), "part", "exec sleep 60").restart(QUICK)).await;
     let first = find(&supervisor, "part").pid.unwrap();
     kill(first);
-    eventually("a new process", async || {
-        find(&supervisor, "part").pid.is_some_and(|pid| pid != first)
-    })
-    .await;
+    let now = || find(&supervisor, "part").pid;
+    eventually("a new process", async || now().is_some_and(|pid| pid != first)).await;
     let snapshot = in_state(&supervisor, "part", State::Running).await;
     assert_eq!(snapshot.restarts, 1);
     assert_eq!(snapshot.last_exit.as_deref(), Some("killed by signal 9"));
@@ -124,16 +124,16 @@ async fn a_killed_part_is_started_again_and_counted() {
 
 #[tokio::test]
 async fn a_crash_loop_waits_longer_and_longer_and_shows_why() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let restart = Restart::Backoff {
         initial: Duration::from_millis(1),
         max: Duration::from_mins(10),
     };
-    supervisor
-        .start(shell(dir.path(), "part", "echo out of luck; exit 1").restart(restart))
-        .await
-        .unwrap();
+    runs(
+        &supervisor,
+        shell(dir.path(), "part", "echo out of luck; exit 1").restart(restart),
+    )
+    .await;
     eventually("several restarts", async || find(&supervisor, "part").restarts >= 5).await;
     let snapshot = in_state(&supervisor, "part", State::BackingOff).await;
     assert_eq!(snapshot.last_exit.as_deref(), Some("exit code 1: out of luck"));
@@ -144,20 +144,13 @@ async fn a_crash_loop_waits_longer_and_longer_and_shows_why() {
 
 #[tokio::test]
 async fn shutdown_goes_in_reverse_order_and_is_idempotent() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let order = dir.path().join("order");
     for name in ["etcd", "apiserver", "scheduler"] {
         let ready = dir.path().join(name);
-        let script = format!(
-            "trap 'echo {name} >> {}; exit 0' TERM; touch {}; while :; do sleep 0.05; done",
-            order.display(),
-            ready.display()
-        );
-        supervisor
-            .start(shell(dir.path(), name, &script).probe(Probe::File(ready)))
-            .await
-            .unwrap();
+        let (order, made) = (order.display(), ready.display());
+        let script = format!("trap 'echo {name} >> {order}; exit 0' TERM; touch {made}; while :; do sleep 0.05; done");
+        runs(&supervisor, shell(dir.path(), name, &script).probe(Probe::File(ready))).await;
     }
     let pids = pids(&supervisor);
     assert_eq!(pids.len(), 3);
@@ -165,16 +158,12 @@ async fn shutdown_goes_in_reverse_order_and_is_idempotent() {
     supervisor.shutdown().await;
     assert_eq!(std::fs::read_to_string(&order).unwrap(), "scheduler\napiserver\netcd\n");
     assert!(pids.into_iter().all(is_gone));
-    assert!(
-        supervisor
-            .snapshot()
-            .iter()
-            .all(|snapshot| snapshot.state == State::Stopped)
-    );
+    let parts = supervisor.snapshot();
+    assert!(parts.iter().all(|snapshot| snapshot.state == State::Stopped));
     assert!(!dir.path().join("pids.json").exists());
     assert!(matches!(
-        supervisor.start(shell(dir.path(), "late", "true")).await,
-        Err(Error::ShutDown)
+        refused(&supervisor, shell(dir.path(), "late", "true")).await,
+        Error::ShutDown
     ));
 }
 
@@ -187,51 +176,37 @@ async fn whoever_asks_while_the_supervisor_ends_gets_an_answer() {
         let supervisor = Supervisor::new(&dir.path().join(round.to_string()));
         let asks = (0..4).map(|_| supervisor.shutdown());
         let all = futures::future::join_all(asks);
-        tokio::time::timeout(Duration::from_mins(1), all)
-            .await
-            .expect("every shutdown is answered");
+        let answered = tokio::time::timeout(Duration::from_mins(1), all).await;
+        answered.expect("every shutdown is answered");
         assert!(matches!(
-            supervisor.start(shell(dir.path(), "late", "true")).await,
-            Err(Error::ShutDown)
+            refused(&supervisor, shell(dir.path(), "late", "true")).await,
+            Error::ShutDown
         ));
     }
 }
 
 #[tokio::test]
 async fn stopping_a_part_takes_its_children_and_its_stubbornness() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let child = dir.path().join("child");
-    let script = format!(
-        "trap '' TERM; sleep 61 & echo $! > {0}.tmp; mv {0}.tmp {0}; wait",
-        child.display()
-    );
+    let path = child.display();
+    let script = format!("trap '' TERM; sleep 61 & echo $! > {path}.tmp; mv {path}.tmp {path}; wait");
     let spec = shell(dir.path(), "part", &script).probe(Probe::File(child.clone()));
-    supervisor
-        .start(spec.stop_grace(Duration::from_millis(200)))
-        .await
-        .unwrap();
+    runs(&supervisor, spec.stop_grace(Duration::from_millis(200))).await;
     let grandchild: u32 = std::fs::read_to_string(&child).unwrap().trim().parse().unwrap();
     assert!(!is_gone(grandchild));
     supervisor.stop("part").await.unwrap();
     eventually("the grandchild ends", async || is_gone(grandchild)).await;
     assert!(matches!(supervisor.stop("nobody").await, Err(Error::Unknown { .. })));
     // The name is free again.
-    supervisor
-        .start(shell(dir.path(), "part", "exec sleep 60"))
-        .await
-        .unwrap();
+    runs(&supervisor, shell(dir.path(), "part", "exec sleep 60")).await;
 }
 
 #[tokio::test]
 async fn dropping_the_last_handle_leaves_nothing_even_in_a_panic() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let clone = supervisor.clone();
-    supervisor
-        .start(shell(dir.path(), "part", "exec sleep 60"))
-        .await
-        .unwrap();
+    runs(&supervisor, shell(dir.path(), "part", "exec sleep 60")).await;
     let pid = find(&supervisor, "part").pid.unwrap();
     drop(supervisor);
     assert!(!is_gone(pid), "a clone is still alive");
@@ -245,8 +220,7 @@ async fn dropping_the_last_handle_leaves_nothing_even_in_a_panic() {
 
 #[tokio::test]
 async fn children_inherit_no_credentials() {
-    let dir = tempfile::tempdir().unwrap();
-    let supervisor = Supervisor::new(dir.path());
+    let (dir, supervisor) = fresh();
     let out = dir.path().join("env");
     let script = format!("env > {0}.tmp; mv {0}.tmp {0}; exec sleep 60", out.display());
     let spec = shell(dir.path(), "part", &script)
@@ -263,19 +237,12 @@ async fn children_inherit_no_credentials() {
 async fn two_supervisors_do_not_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let first = Supervisor::new(dir.path());
-    first
-        .start(Spec::new("part", "/bin/sleep", dir.path().join("part.log")).args(["60"]))
-        .await
-        .unwrap();
+    let sleep = Spec::new("part", "/bin/sleep", dir.path().join("part.log")).args(["60"]);
+    runs(&first, sleep).await;
     let second = Supervisor::new(dir.path());
-    let error = second
-        .start(shell(dir.path(), "other", "exec sleep 60"))
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, Error::InUse { pid, .. } if pid == std::process::id()),
-        "{error}"
-    );
+    let error = refused(&second, shell(dir.path(), "other", "exec sleep 60")).await;
+    let ours = matches!(error, Error::InUse { pid, .. } if pid == std::process::id());
+    assert!(ours, "{error}");
     drop(second);
     assert_eq!(find(&first, "part").state, State::Running);
 }
@@ -295,17 +262,12 @@ async fn a_parent_killed_outright_leaves_no_process() {
         .unwrap();
     let ready = dir.path().join("ready");
     eventually("the holder has children", async || ready.exists()).await;
-    let children: Vec<u32> = std::fs::read_to_string(&ready)
-        .unwrap()
-        .lines()
-        .map(|line| line.parse().unwrap())
-        .collect();
+    let children = std::fs::read_to_string(&ready).unwrap();
+    let children: Vec<u32> = children.lines().map(|line| line.parse().unwrap()).collect();
     assert!(children.len() == 2 && !children.iter().any(|pid| is_gone(*pid)));
     // Its directory is not ours to take while it lives.
-    assert!(matches!(
-        russet_cluster::process::sweep(dir.path()).await,
-        Err(Error::InUse { .. })
-    ));
+    let swept = russet_cluster::process::sweep(dir.path()).await;
+    assert!(matches!(swept, Err(Error::InUse { .. })));
     holder.kill().unwrap();
     assert_eq!(holder.wait().unwrap().signal(), Some(9));
     eventually("the children are gone", async || {
@@ -325,16 +287,13 @@ async fn hold_children_until_killed() {
     };
     let supervisor = Supervisor::new(&dir);
     supervisor.start(shell(&dir, "plain", "exec sleep 600")).await.unwrap();
-    supervisor
-        .start(shell(&dir, "stubborn", "trap '' TERM HUP; exec sleep 600").restart(QUICK))
-        .await
-        .unwrap();
-    let text = pids(&supervisor)
-        .iter()
-        .map(u32::to_string)
-        .collect::<Vec<_>>()
-        .join("\n");
-    std::fs::write(dir.join("ready.tmp"), text).unwrap();
+    runs(
+        &supervisor,
+        shell(&dir, "stubborn", "trap '' TERM HUP; exec sleep 600").restart(QUICK),
+    )
+    .await;
+    let pids: Vec<String> = pids(&supervisor).iter().map(u32::to_string).collect();
+    std::fs::write(dir.join("ready.tmp"), pids.join("\n")).unwrap();
     std::fs::rename(dir.join("ready.tmp"), dir.join("ready")).unwrap();
     std::future::pending::<()>().await;
 }

@@ -1,22 +1,20 @@
 //! What the tests share: the real parts, and waiting.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use russet_cluster::{
-    Supervisor,
-    control_plane::{Durability, Extras, Options},
+    ControlPlane, Supervisor,
+    control_plane::{Durability, Error, Extras, Options},
     process::{Snapshot, State},
 };
 use russet_parts::{Bars, Manifest, Store, Tools};
+use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 static TOOLS: OnceCell<Tools> = OnceCell::const_new();
 
 /// The programs of the control plane and of Cluster API, obtained on first use.
-pub(crate) async fn tools() -> Tools {
+async fn tools() -> Tools {
     TOOLS
         .get_or_init(async || {
             let store = Store::new(Manifest::embedded(), russet_parts::Options::from_env());
@@ -37,12 +35,32 @@ pub(crate) async fn tools() -> Tools {
         .clone()
 }
 
-/// A control plane that is thrown away after the test.
-pub(crate) fn throwaway(dir: &Path, extras: Extras) -> Options {
-    Options {
-        extras,
-        durability: Durability::Throwaway,
-        ..Options::new(dir)
+/// Where a control plane is put up. The processes go before the folder.
+pub(crate) struct Stage {
+    pub(crate) tools: Tools,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) dir: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let supervisor = Supervisor::new(dir.path());
+        let tools = tools().await;
+        Self { tools, supervisor, dir }
+    }
+
+    /// Those of a control plane that is thrown away after the test.
+    pub(crate) fn options(&self, extras: Extras) -> Options {
+        Options {
+            extras,
+            durability: Durability::Throwaway,
+            ..Options::new(self.dir.path())
+        }
+    }
+
+    pub(crate) async fn start(&self, options: Options) -> Result<ControlPlane, Error> {
+        ControlPlane::start(&self.tools, &self.supervisor, options).await
     }
 }
 

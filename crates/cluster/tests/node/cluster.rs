@@ -20,19 +20,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(state: &Path) -> Self {
-        let mut wanted = vec![
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "kubectl",
-        ];
-        wanted.extend(TOOLS);
+        let plane = "etcd kube-apiserver kube-controller-manager kube-scheduler kubectl";
+        let wanted: Vec<&str> = plane.split(' ').chain(TOOLS).collect();
         let store = Store::new(Manifest::embedded(), russet_parts::Options::from_env());
-        let tools = store
-            .ensure(&wanted, &Silent)
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
+        let tools = store.ensure(&wanted, &Silent).await;
+        let tools = tools.unwrap_or_else(|error| panic!("{error}"));
 
         let network = Network::create(state).await.unwrap_or_else(|error| panic!("{error}"));
         let supervisor = Supervisor::new(state);
@@ -45,9 +37,8 @@ impl Cluster {
             durability: Durability::Throwaway,
             ..control_plane::Options::new(state.join("cluster"))
         };
-        let control_plane = ControlPlane::start(&tools, &supervisor, options)
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
+        let control_plane = ControlPlane::start(&tools, &supervisor, options).await;
+        let control_plane = control_plane.unwrap_or_else(|error| panic!("{error}"));
         Self {
             tools,
             control_plane,
@@ -75,6 +66,12 @@ impl Cluster {
         self.kubectl_with(args, "").await
     }
 
+    /// The same with plain words.
+    pub(crate) async fn kube(&self, words: &str) -> String {
+        let args: Vec<&str> = words.split(' ').collect();
+        self.kubectl(&args).await
+    }
+
     pub(crate) async fn apply(&self, manifest: &str) {
         self.kubectl_with(&["apply", "-f", "-"], manifest).await;
     }
@@ -88,10 +85,8 @@ impl Cluster {
 
     /// Fetches a URL from inside a pod. (`timeout`, because the `-T` of Debian's static wget crashes.)
     pub(crate) async fn fetch_from(&self, pod: &str, url: &str) -> String {
-        self.kubectl(&["exec", pod, "--", "timeout", "5", "wget", "-q", "-O", "-", url])
-            .await
-            .trim()
-            .to_owned()
+        let fetch = format!("exec {pod} -- timeout 5 wget -q -O - {url}");
+        self.kube(&fetch).await.trim().to_owned()
     }
 
     async fn kubectl_with(&self, args: &[&str], input: &str) -> String {
@@ -140,12 +135,8 @@ fn tails(logs: &Path) -> String {
         let log = std::fs::read(entry.path()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();
-        let _ = writeln!(
-            text,
-            "--- {}\n{}",
-            entry.path().display(),
-            lines[lines.len().saturating_sub(40)..].join("\n")
-        );
+        let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+        let _ = writeln!(text, "--- {}\n{tail}", entry.path().display());
     }
     text
 }

@@ -71,33 +71,19 @@ async fn nodes_join_run_pods_reach_each_other_and_leave_nothing_behind() {
     let cluster = Cluster::start(state.path()).await;
     let mut options = node::Options::new("n1", &cluster.network);
     options.labels.insert("russet.example/pool".to_owned(), "a".to_owned());
-    options
-        .labels
-        .insert("node-role.kubernetes.io/worker".to_owned(), String::new());
+    let worker = "node-role.kubernetes.io/worker".to_owned();
+    options.labels.insert(worker, String::new());
     options.provider_id = Some("russet://n1".to_owned());
     let n1 = cluster.node(options).await;
 
-    let wide = cluster
-        .kubectl(&[
-            "get",
-            "node",
-            "n1",
-            "-o",
-            "jsonpath={.spec.providerID} {.metadata.labels}",
-        ])
-        .await;
-    assert!(
-        wide.starts_with("russet://n1 ") && wide.contains("russet.example/pool"),
-        "{wide}"
-    );
+    let wide = "jsonpath={.spec.providerID} {.metadata.labels}";
+    let wide = cluster.kubectl(&["get", "node", "n1", "-o", wide]).await;
+    let joined = wide.starts_with("russet://n1 ") && wide.contains("russet.example/pool");
+    assert!(joined, "{wide}");
     assert!(wide.contains("node-role.kubernetes.io/worker"), "{wide}");
-    let tokens = cluster
-        .kubectl(&["get", "secret", "-n", "kube-system", "-o", "name"])
-        .await;
-    assert!(
-        !tokens.contains("bootstrap-token"),
-        "the token must not outlive the join: {tokens}"
-    );
+    let tokens = cluster.kube("get secret -n kube-system -o name").await;
+    let outlives = tokens.contains("bootstrap-token");
+    assert!(!outlives, "the token must not outlive the join: {tokens}");
 
     pods_are_served(&cluster, &n1).await;
     node_identities_are_restricted(&cluster, &n1).await;
@@ -115,46 +101,25 @@ async fn pods_are_served(cluster: &Cluster, n1: &LinuxNode) {
     cluster.apply(WEB).await;
     cluster.apply(&shell_pod("neighbour", None)).await;
     cluster.pods_ready(&["web", "neighbour"]).await;
-    assert_eq!(cluster.kubectl(&["logs", "web"]).await.trim(), "serving");
-    assert_eq!(
-        cluster
-            .kubectl(&["exec", "web", "--", "cat", "/www/index.html"])
-            .await
-            .trim(),
-        "hello from web"
-    );
+    assert_eq!(cluster.kube("logs web").await.trim(), "serving");
+    let page = cluster.kube("exec web -- cat /www/index.html").await;
+    assert_eq!(page.trim(), "hello from web");
 
-    let service = cluster
-        .kubectl(&[
-            "get",
-            "svc",
-            "web",
-            "-o",
-            "jsonpath={.spec.clusterIP} {.spec.ports[0].nodePort}",
-        ])
-        .await;
+    let place = "jsonpath={.spec.clusterIP} {.spec.ports[0].nodePort}";
+    let service = cluster.kubectl(&["get", "svc", "web", "-o", place]).await;
     let (ip, port) = service.split_once(' ').unwrap();
     let url = format!("http://{}:{port}/", n1.address());
     eventually("the NodePort answers", Duration::from_secs(20), async || {
-        let answer = reqwest::Client::builder()
-            .no_proxy()
-            .build()
-            .unwrap()
-            .get(&url)
-            .send()
-            .await;
-        match answer {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        match client.get(&url).send().await {
             Ok(answer) => answer.text().await.is_ok_and(|text| text.trim() == "hello from web"),
             Err(_) => false,
         }
     })
     .await;
     for pod in ["neighbour", "web"] {
-        assert_eq!(
-            cluster.fetch_from(pod, &format!("http://{ip}/")).await,
-            "hello from web",
-            "from {pod}"
-        );
+        let said = cluster.fetch_from(pod, &format!("http://{ip}/")).await;
+        assert_eq!(said, "hello from web", "from {pod}");
     }
     // A pod reaches kube-apiserver through its Service: a plain HTTP request gets a TLS server's complaint.
     let speak = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 10.96.0.1 443";
@@ -164,30 +129,21 @@ async fn pods_are_served(cluster: &Cluster, n1: &LinuxNode) {
 
 /// The node's own credentials open nothing but what a node needs.
 async fn node_identities_are_restricted(cluster: &Cluster, n1: &LinuxNode) {
-    for (identity, kubeconfig) in [
-        ("kubelet", "kubelet/kubeconfig"),
-        ("kube-proxy", "kube-proxy/kubeconfig"),
-    ] {
+    for identity in ["kubelet", "kube-proxy"] {
         // The kubelet's file names its certificate by the path inside, so it is used from inside.
-        let inside = format!("/var/lib/{kubeconfig}");
+        let inside = format!("/var/lib/{identity}/kubeconfig");
         let kubectl = cluster.tools.path("kubectl").unwrap().to_string_lossy().into_owned();
         let args = ["--kubeconfig", &inside, "get", "secrets", "-A"];
         let refusal = n1.run(&kubectl, &args).await.unwrap_err().to_string();
-        assert!(
-            refusal.contains("Forbidden") || refusal.contains("forbidden"),
-            "{identity}: {refusal}"
-        );
+        let forbidden = refusal.contains("Forbidden") || refusal.contains("forbidden");
+        assert!(forbidden, "{identity}: {refusal}");
     }
 }
 
 async fn a_killed_kubelet_is_started_again(cluster: &Cluster) {
     let kubelet = || {
-        cluster
-            .supervisor
-            .snapshot()
-            .into_iter()
-            .find(|one| one.name == "n1-kubelet")
-            .unwrap()
+        let mut parts = cluster.supervisor.snapshot().into_iter();
+        parts.find(|one| one.name == "n1-kubelet").unwrap()
     };
     let pid = kubelet().pid.unwrap();
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
@@ -202,14 +158,8 @@ async fn a_killed_kubelet_is_started_again(cluster: &Cluster) {
         answer.is_ok_and(|name| name.trim() == "web")
     })
     .await;
-    let restarts = [
-        "get",
-        "pod",
-        "web",
-        "-o",
-        "jsonpath={.status.containerStatuses[0].restartCount}",
-    ];
-    assert_eq!(cluster.kubectl(&restarts).await, "0");
+    let restarts = "jsonpath={.status.containerStatuses[0].restartCount}";
+    assert_eq!(cluster.kubectl(&["get", "pod", "web", "-o", restarts]).await, "0");
 }
 
 async fn a_second_node_comes_and_goes(cluster: &Cluster) {
@@ -220,47 +170,30 @@ async fn a_second_node_comes_and_goes(cluster: &Cluster) {
         ..Taint::default()
     }];
     let n2 = cluster.node(options).await;
-    let taints = cluster
-        .kubectl(&["get", "node", "n2", "-o", "jsonpath={.spec.taints[*].key}"])
-        .await;
+    let taints = cluster.kube("get node n2 -o jsonpath={.spec.taints[*].key}").await;
     assert!(taints.contains("russet.example/only"), "{taints}");
     cluster.apply(&shell_pod("remote", Some("n2"))).await;
     cluster.pods_ready(&["remote"]).await;
-    let web = cluster
-        .kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"])
-        .await;
-    assert_eq!(
-        cluster.fetch_from("remote", &format!("http://{web}:8080/")).await,
-        "hello from web"
-    );
+    let web = cluster.kube("get pod web -o jsonpath={.status.podIP}").await;
+    let said = cluster.fetch_from("remote", &format!("http://{web}:8080/")).await;
+    assert_eq!(said, "hello from web");
 
-    let taken = LinuxNode::start(
-        &cluster.tools,
-        &cluster.supervisor,
-        &cluster.control_plane,
-        node::Options::new("n2", &cluster.network),
-    );
+    let options = node::Options::new("n2", &cluster.network);
+    let taken = LinuxNode::start(&cluster.tools, &cluster.supervisor, &cluster.control_plane, options);
     assert!(matches!(taken.await, Err(node::Error::NameTaken { .. })));
 
     // Switched off and on again: the object stays, and the node comes back to it.
-    let before = cluster
-        .kubectl(&["get", "node", "n2", "-o", "jsonpath={.metadata.uid}"])
-        .await;
+    let before = cluster.kube("get node n2 -o jsonpath={.metadata.uid}").await;
     n2.stop(Object::Keep).await.unwrap();
     let n2 = cluster.node(node::Options::new("n2", &cluster.network)).await;
-    assert_eq!(
-        cluster
-            .kubectl(&["get", "node", "n2", "-o", "jsonpath={.metadata.uid}"])
-            .await,
-        before
-    );
+    assert_eq!(cluster.kube("get node n2 -o jsonpath={.metadata.uid}").await, before);
 
     let directory = n2.directory().to_owned();
     let traces = Traces::of_node(n2.pid().unwrap(), "n2");
     n2.stop(Object::Delete).await.unwrap();
     traces.vanish().await;
     assert!(!directory.exists());
-    let nodes = cluster.kubectl(&["get", "nodes", "-o", "name"]).await;
+    let nodes = cluster.kube("get nodes -o name").await;
     assert_eq!(nodes.trim(), "node/n1");
 }
 
@@ -269,17 +202,12 @@ async fn a_killed_holder_takes_everything_along(cluster: &Cluster, n1: LinuxNode
     let traces = Traces::of_node(pid, "n1");
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
     traces.vanish().await;
-    eventually(
-        "the node's programs are given up",
-        Duration::from_secs(10),
-        async || {
-            let all = cluster.supervisor.snapshot();
-            all.iter()
-                .filter(|one| one.name.starts_with("n1-"))
-                .all(|one| one.state == State::Stopped)
-        },
-    )
-    .await;
+    let given_up = async || {
+        let all = cluster.supervisor.snapshot();
+        let mut ours = all.iter().filter(|one| one.name.starts_with("n1-"));
+        ours.all(|one| one.state == State::Stopped)
+    };
+    eventually("the node's programs are given up", Duration::from_secs(10), given_up).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,10 +237,8 @@ async fn a_node_whose_parent_is_killed_leaves_nothing_behind() {
     parent.wait().unwrap();
     node.vanish().await;
     network.vanish().await;
-    assert_eq!(
-        node::sweep(&state.path().canonicalize().unwrap()).await.unwrap(),
-        ["orphan"]
-    );
+    let swept = node::sweep(&state.path().canonicalize().unwrap()).await;
+    assert_eq!(swept.unwrap(), ["orphan"]);
 }
 
 /// Not a test of its own: the process that the test above kills.

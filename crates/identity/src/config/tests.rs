@@ -2,10 +2,8 @@ use super::*;
 
 #[test]
 fn a_cache_nobody_could_use_is_refused() {
-    assert!(matches!(
-        Config::open(Anonymous::Nothing).validate(),
-        Err(Error::NobodyMayEnter)
-    ));
+    let shut = Config::open(Anonymous::Nothing).validate();
+    assert!(matches!(shut, Err(Error::NobodyMayEnter)));
     assert!(Config::open(Anonymous::Read).validate().is_ok());
 }
 

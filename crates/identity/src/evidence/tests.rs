@@ -130,47 +130,29 @@ fn a_refresh_is_due_after_half_a_minute_but_not_while_backing_off() {
     assert_eq!(refresh(&entry, 33_000), None);
     assert_eq!(refresh(&entry, 33_100), Some(Route::Introspect));
     entry.learn_silence(at(start, 59_000).instant, &rules);
+    let (stage, denial) = (Stage::Backend, UNAVAILABLE);
     let judgement = entry.judge(&scope, Access::Read, at(start, 60_000).instant, &rules);
-    assert_eq!(
-        judgement,
-        Judgement::Deny {
-            stage: Stage::Backend,
-            denial: UNAVAILABLE
-        }
-    );
+    assert_eq!(judgement, Judgement::Deny { stage, denial });
 }
 
 #[test]
 fn a_refused_token_cannot_fall_back_on_its_signature() {
     let rules = rules(Backing::Both, false);
-    let (mine, other) = (
-        Scope::parse("acme", "app").unwrap(),
-        Scope::parse("acme", "other").unwrap(),
-    );
+    let [mine, other] = ["app", "other"].map(|project| Scope::parse("acme", project).unwrap());
     let start = Instant::now();
     let signed = Signed::Valid {
         grants: Grants::of([(mine.clone(), Access::Write)]),
         until: u64::MAX,
     };
     let mut entry = Entry::new(signed, at(start, 0), 0);
-    assert!(matches!(
-        entry.judge(&mine, Access::Write, start, &rules),
-        Judgement::Allow { .. }
-    ));
+    let judge = |entry: &Entry, millis| entry.judge(&mine, Access::Write, at(start, millis).instant, &rules);
+    assert!(matches!(judge(&entry, 0), Judgement::Allow { .. }));
     // A question about another project brought out that the token was revoked.
-    assert_eq!(
-        entry.judge(&other, Access::Read, start, &rules),
-        Judgement::Ask(Route::Introspect)
-    );
+    let judgement = entry.judge(&other, Access::Read, start, &rules);
+    assert_eq!(judgement, Judgement::Ask(Route::Introspect));
     entry.learn(Route::Access, at(start, 1), at(start, 2), Answer::Rejected, &rules);
-    assert!(matches!(
-        entry.judge(&mine, Access::Write, at(start, 3).instant, &rules),
-        Judgement::Deny { .. } | Judgement::Ask(_)
-    ));
-    assert!(matches!(
-        entry.judge(&mine, Access::Write, at(start, 10_000).instant, &rules),
-        Judgement::Ask(_)
-    ));
+    assert!(matches!(judge(&entry, 3), Judgement::Deny { .. } | Judgement::Ask(_)));
+    assert!(matches!(judge(&entry, 10_000), Judgement::Ask(_)));
 }
 
 #[test]
@@ -185,10 +167,8 @@ fn answers_end_with_the_token() {
     };
     entry.learn(Route::Introspect, at(start, 0), at(start, 0), answer, &rules);
     let allowed = |entry: &Entry, millis| {
-        matches!(
-            entry.judge(&scope, Access::Read, at(start, millis).instant, &rules),
-            Judgement::Allow { .. }
-        )
+        let judgement = entry.judge(&scope, Access::Read, at(start, millis).instant, &rules);
+        matches!(judgement, Judgement::Allow { .. })
     };
     assert!(allowed(&entry, 4999) && !allowed(&entry, 5000));
     // The same for a token that says of itself when it ends, though we hold no key for it.

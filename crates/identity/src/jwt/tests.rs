@@ -27,23 +27,10 @@ const HEADER: &str = r#"{"alg":"HS256"}"#;
 
 #[test]
 fn tokens_that_are_no_jwt_are_for_others_to_judge() {
-    for token in [
-        "",
-        ".",
-        "..",
-        "...",
-        "a.b",
-        "a.b.c.d",
-        "opaque",
-        "tuist_01_abc",
-        "e30.e30.e30",
-        "!.!.!",
-    ] {
-        assert_eq!(
-            verifier().verify(token, 100),
-            Signed::Unknown { until: None },
-            "{token:?}"
-        );
+    let dotted = ["", ".", "..", "...", "a.b", "a.b.c.d", "e30.e30.e30", "!.!.!"];
+    for token in dotted.into_iter().chain(["opaque", "tuist_01_abc"]) {
+        let verified = verifier().verify(token, 100);
+        assert_eq!(verified, Signed::Unknown { until: None }, "{token:?}");
     }
 }
 
@@ -51,10 +38,8 @@ fn tokens_that_are_no_jwt_are_for_others_to_judge() {
 fn an_exact_token_has_its_rights_until_leeway_after_its_end() {
     let token = signed(HEADER, r#"{"exp":1000,"cache_grants":{"account":{"read":["acme"]}}}"#);
     for now in [0, 1000, 1059] {
-        assert!(matches!(
-            verifier().verify(&token, now),
-            Signed::Valid { until: 1060, .. }
-        ));
+        let verified = verifier().verify(&token, now);
+        assert!(matches!(verified, Signed::Valid { until: 1060, .. }));
     }
     assert_eq!(verifier().verify(&token, 1060), Signed::Refused(EXPIRED));
 }
@@ -63,30 +48,18 @@ fn an_exact_token_has_its_rights_until_leeway_after_its_end() {
 fn dates_may_have_fractions_and_nonsense_does_not_panic() {
     for (exp, until) in [("1000.9", 1060), ("1e300", u64::MAX), ("1e3", 1060)] {
         let token = signed(HEADER, format!("{{\"exp\":{exp}}}"));
-        assert!(
-            matches!(verifier().verify(&token, 5), Signed::Valid { until: u, .. } if u == until),
-            "{exp}"
-        );
+        let verified = verifier().verify(&token, 5);
+        let held = matches!(verified, Signed::Valid { until: u, .. } if u == until);
+        assert!(held, "{exp}");
     }
     for exp in ["-5", "0", "-1e300"] {
         let token = signed(HEADER, format!("{{\"exp\":{exp}}}"));
         assert_eq!(verifier().verify(&token, 100), Signed::Refused(EXPIRED), "{exp}");
     }
-    for claims in [
-        "{}",
-        r#"{"exp":null}"#,
-        r#"{"exp":"1000"}"#,
-        r#"{"exp":[1000]}"#,
-        "[]",
-        "1",
-        "nonsense",
-        "",
-    ] {
-        assert_eq!(
-            verifier().verify(&signed(HEADER, claims), 5),
-            Signed::Refused(CLAIMS),
-            "{claims}"
-        );
+    let mistyped = [r#"{"exp":null}"#, r#"{"exp":"1000"}"#, r#"{"exp":[1000]}"#];
+    for claims in mistyped.into_iter().chain(["{}", "[]", "1", "nonsense", ""]) {
+        let verified = verifier().verify(&signed(HEADER, claims), 5);
+        assert_eq!(verified, Signed::Refused(CLAIMS), "{claims}");
     }
 }
 
@@ -100,11 +73,8 @@ fn a_member_given_twice_makes_claims_invalid_and_a_header_unknown() {
         r#"{"exp":1000,"aud":"a","aud":"b"}"#,
         r#"{"exp":1000,"projects":[],"projects":["acme/app"]}"#,
     ] {
-        assert_eq!(
-            verifier().verify(&signed(HEADER, claims), 5),
-            Signed::Refused(CLAIMS),
-            "{claims}"
-        );
+        let verified = verifier().verify(&signed(HEADER, claims), 5);
+        assert_eq!(verified, Signed::Refused(CLAIMS), "{claims}");
     }
     let token = signed(r#"{"alg":"HS256","alg":"HS256"}"#, r#"{"exp":1000}"#);
     assert_eq!(verifier().verify(&token, 5), Signed::Unknown { until: None });
@@ -124,10 +94,8 @@ fn a_critical_extension_is_not_ignored() {
         r#"{"alg":"HS256","crit":null}"#,
     ] {
         let token = signed(header, r#"{"exp":1000}"#);
-        assert!(
-            matches!(verifier().verify(&token, 5), Signed::Unknown { .. }),
-            "{header}"
-        );
+        let verified = verifier().verify(&token, 5);
+        assert!(matches!(verified, Signed::Unknown { .. }), "{header}");
     }
 }
 
@@ -142,9 +110,8 @@ fn the_older_list_of_projects_counts_only_when_nothing_more_exact_is_said() {
     assert!(may(r#"{"exp":1000,"projects":[{"full_name":"acme/app"}]}"#));
     assert!(!may(r#"{"exp":1000,"projects":["acme/app"],"scopes":[]}"#));
     assert!(!may(r#"{"exp":1000,"projects":["acme/app"],"scopes":null}"#));
-    assert!(!may(
-        r#"{"exp":1000,"projects":["acme/app"],"cache_grants":{"project":{"read":["acme/app"]}}}"#
-    ));
+    let exact = r#"{"exp":1000,"projects":["acme/app"],"cache_grants":{"project":{"read":["acme/app"]}}}"#;
+    assert!(!may(exact));
 }
 
 #[test]
@@ -154,11 +121,8 @@ fn deep_nesting_overflows_no_stack() {
     assert!(matches!(verifier().verify(&ignored, 5), Signed::Valid { .. }));
     for member in ["cache_grants", "projects", "aud", "cache_payment_required"] {
         let claims = format!("{{\"exp\":1000,\"{member}\":{deep}}}");
-        assert_eq!(
-            verifier().verify(&signed(HEADER, &claims), 5),
-            Signed::Refused(CLAIMS),
-            "{member}"
-        );
+        let verified = verifier().verify(&signed(HEADER, &claims), 5);
+        assert_eq!(verified, Signed::Refused(CLAIMS), "{member}");
     }
 }
 

@@ -49,38 +49,24 @@ fn a_digest_in_place_of_a_secret_lets_the_secret_in() {
 #[test]
 fn mistakes_are_named_by_line_or_token_and_never_quoted() {
     let table = [
-        ("[[token]]\nname = \"x\"\nsecret = canary-canary-canary\n", "line 3"),
+        ("secret = canary-canary-canary", "line 3"),
+        ("secret = [\"canary-canary-canary\"]", "line 3"),
+        ("secrt = \"canary-canary-canary\"", "line 3"),
+        ("secret = \"canary\"\neverything = \"read\"", "\"x\""),
+        ("secret = \"canary-canary-canary\"", "grants nothing"),
+        ("everything = \"read\"", "either secret or sha256"),
         (
-            "[[token]]\nname = \"x\"\nsecret = [\"canary-canary-canary\"]\n",
-            "line 3",
-        ),
-        ("[[token]]\nname = \"x\"\nsecrt = \"canary-canary-canary\"\n", "line 3"),
-        (
-            "[[token]]\nname = \"x\"\nsecret = \"canary\"\neverything = \"read\"\n",
-            "\"x\"",
-        ),
-        (
-            "[[token]]\nname = \"x\"\nsecret = \"canary-canary-canary\"\n",
-            "grants nothing",
-        ),
-        (
-            "[[token]]\nname = \"x\"\neverything = \"read\"\n",
-            "either secret or sha256",
-        ),
-        (
-            "[[token]]\nname = \"x\"\nsecret = \"canary-canary-canary\"\nread = [\"a/b/c\"]\n",
+            "secret = \"canary-canary-canary\"\nread = [\"a/b/c\"]",
             "project handle",
         ),
         (
-            "[[token]]\nname = \"x\"\nsecret = \"canary-canary-canary\"\nread = [\"a\"]\neverything = \"read\"\n",
+            "secret = \"canary-canary-canary\"\nread = [\"a\"]\neverything = \"read\"",
             "without read and write",
         ),
-        (
-            "[[token]]\nname = \"x\"\nsha256 = \"canary\"\neverything = \"read\"\n",
-            "64 hexadecimal",
-        ),
+        ("sha256 = \"canary\"\neverything = \"read\"", "64 hexadecimal"),
     ];
-    for (text, expected) in table {
+    for (lines, expected) in table {
+        let text = &format!("[[token]]\nname = \"x\"\n{lines}\n");
         let error = parse(text).unwrap_err();
         let shown = format!("{error} {error:?}");
         assert!(error.to_string().contains(expected), "{error}");
@@ -92,10 +78,8 @@ fn mistakes_are_named_by_line_or_token_and_never_quoted() {
 fn one_secret_cannot_have_two_names() {
     let token = |name: &str| StaticToken::new(name, &Secret::from(CANARY), Grants::everything(Access::Read)).unwrap();
     let error = StaticTokens::new(vec![token("a"), token("b")]).unwrap_err().to_string();
-    assert!(
-        error.contains("\"a\"") && error.contains("\"b\"") && !error.contains("canary"),
-        "{error}"
-    );
+    assert!(error.contains("\"a\"") && error.contains("\"b\""), "{error}");
+    assert!(!error.contains("canary"), "{error}");
 }
 
 proptest! {

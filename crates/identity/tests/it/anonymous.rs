@@ -7,11 +7,14 @@ use crate::world::{World, scope};
 
 const TOKEN: &str = "0123456789abcdef0123";
 
+/// What is said to a caller without a credential.
+fn decided(world: &World, target: &str, access: Access) -> Decision {
+    let now = world.clock.now();
+    world.authorizer.decide_now(None, &scope(target), access, now)
+}
+
 fn nobody(world: &World, target: &str, access: Access) -> u16 {
-    match world
-        .authorizer
-        .decide_now(None, &scope(target), access, world.clock.now())
-    {
+    match decided(world, target, access) {
         Decision::Allow => 200,
         Decision::Deny(denial) => denial.http_status(),
         Decision::NeedsBackend => 0,
@@ -46,22 +49,14 @@ async fn an_open_cache_gives_what_it_was_told_to_and_ignores_credentials() {
 #[tokio::test]
 async fn a_missing_header_is_complained_about_before_everything_else() {
     let world = World::new(with_token(Anonymous::Nothing));
-    let denial = match world
-        .authorizer
-        .decide_now(None, &scope("other"), Access::Read, world.clock.now())
-    {
-        Decision::Deny(denial) => denial,
-        other => panic!("{other:?}"),
+    let Decision::Deny(denial) = decided(&world, "other", Access::Read) else {
+        panic!("it was not refused")
     };
-    assert_eq!(
-        (denial.http_status(), denial.message()),
-        (401, "Missing Authorization header")
-    );
+    let told = (denial.http_status(), denial.message());
+    assert_eq!(told, (401, "Missing Authorization header"));
     let unscoped = Scope::parse("", "").unwrap_err();
-    assert_eq!(
-        world.authorizer.refuse_unscoped(None, unscoped.clone()),
-        Denial::missing_header()
-    );
+    let denial = world.authorizer.refuse_unscoped(None, unscoped.clone());
+    assert_eq!(denial, Denial::missing_header());
     let open = World::new(Config::open(Anonymous::Read));
     let denial = open.authorizer.refuse_unscoped(None, unscoped);
     assert_eq!((denial.http_status(), denial.message()), (400, "Missing tenant_id"));

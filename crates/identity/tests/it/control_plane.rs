@@ -22,6 +22,14 @@ fn writes_acme() -> Reply {
     active(&json!({"account": {"write": ["acme"]}}))
 }
 
+/// A control plane that says this of every token, and a world that asks it.
+async fn told(reply: Reply) -> (Server, World) {
+    let server = Server::start().await;
+    server.introspect(reply);
+    let world = World::new(server.config());
+    (server, world)
+}
+
 fn revoked(server: &Server) {
     server.introspect(Reply::json(&json!({"active": false})));
     server.access(Reply::Say(401, "{}".into()));
@@ -30,12 +38,10 @@ fn revoked(server: &Server) {
 #[tokio::test]
 async fn introspection_settles_what_it_can_and_projects_are_asked_for_after_it() {
     let server = Server::start().await;
-    server.introspect(active(
-        &json!({"account": {"read": ["Acme"]}, "project": {"write": ["acme/app"]}}),
-    ));
-    server.access(Reply::json(
-        &json!({"projects": ["Acme/Web", {"full_name": "acme/docs"}]}),
-    ));
+    let settled = json!({"account": {"read": ["Acme"]}, "project": {"write": ["acme/app"]}});
+    server.introspect(active(&settled));
+    let projects = json!({"projects": ["Acme/Web", {"full_name": "acme/docs"}]});
+    server.access(Reply::json(&projects));
     let world = World::new(server.config());
     assert_eq!(world.now(TOKEN, "acme", Access::Read), Decision::NeedsBackend);
     assert_eq!(world.status(TOKEN, "acme", Access::Read).await, 200);
@@ -48,10 +54,8 @@ async fn introspection_settles_what_it_can_and_projects_are_asked_for_after_it()
     assert_eq!(server.counts(), (1, 1));
     let questions = server.questions();
     let body: Value = serde_json::from_str(&questions[0].body).unwrap();
-    assert_eq!(
-        body,
-        json!({"client_id": "node", "client_secret": "canary-client-secret", "token": TOKEN})
-    );
+    let asked = json!({"client_id": "node", "client_secret": "canary-client-secret", "token": TOKEN});
+    assert_eq!(body, asked);
     assert_eq!(questions[0].authorization, None);
     assert_eq!(questions[1].authorization.as_deref(), Some("Bearer opaque-token"));
 }
@@ -59,9 +63,8 @@ async fn introspection_settles_what_it_can_and_projects_are_asked_for_after_it()
 #[tokio::test]
 async fn without_client_credentials_only_projects_can_be_asked_about() {
     let server = Server::start().await;
-    server.access(Reply::json(
-        &json!({"projects": ["acme/app"], "payment_required": ["acme"]}),
-    ));
+    let owing = json!({"projects": ["acme/app"], "payment_required": ["acme"]});
+    server.access(Reply::json(&owing));
     let world = World::new(server.config_without_client());
     assert_eq!(world.status(TOKEN, "acme/app", Access::Write).await, 200);
     assert_eq!(world.status(TOKEN, "acme/else", Access::Write).await, 402);
@@ -90,15 +93,11 @@ async fn basic_credentials_are_forwarded_as_the_token_they_hold() {
     let world = World::new(server.config_without_client());
     // user:opaque-token
     let credential = Credential::from_header(b"Basic dXNlcjpvcGFxdWUtdG9rZW4=").unwrap();
-    let decided = world
-        .authorizer
-        .decide(Some(&credential), &scope("acme/app"), Access::Read)
-        .await;
+    let app = scope("acme/app");
+    let decided = world.authorizer.decide(Some(&credential), &app, Access::Read).await;
     assert_eq!(decided, Ok(()));
-    assert_eq!(
-        server.questions()[0].authorization.as_deref(),
-        Some("Bearer opaque-token")
-    );
+    let sent = server.questions()[0].authorization.clone();
+    assert_eq!(sent.as_deref(), Some("Bearer opaque-token"));
 }
 
 #[tokio::test]
@@ -117,11 +116,8 @@ async fn a_signature_settles_its_own_grants_and_the_control_plane_the_rest() {
     // Expired tokens, and those of the thief's own making, cost the control plane nothing.
     let expired = Es256::new().sign(&with(writer(), "exp", json!(START - 61)));
     assert_eq!(world.status_now(&expired, "acme/app", Access::Write), 401);
-    let unsigned = unsigned(&json!({"alg": "none"}), &writer());
-    assert_eq!(
-        world.status_now(&format!("{unsigned}."), "acme/app", Access::Write),
-        401
-    );
+    let unsigned = format!("{}.", unsigned(&json!({"alg": "none"}), &writer()));
+    assert_eq!(world.status_now(&unsigned, "acme/app", Access::Write), 401);
     assert_eq!(server.counts(), (1, 0));
 }
 
@@ -169,18 +165,14 @@ async fn a_caller_that_goes_away_does_not_take_the_answer_with_it() {
     eventually("the question is asked", || server.counts() == (1, 0)).await;
     asking.abort();
     server.release();
-    eventually("the answer is learned", || {
-        world.status_now(TOKEN, "acme", Access::Write) == 200
-    })
-    .await;
+    let written = || world.status_now(TOKEN, "acme", Access::Write);
+    eventually("the answer is learned", || written() == 200).await;
     assert_eq!(server.counts(), (1, 0));
 }
 
 #[tokio::test]
 async fn a_thread_without_a_runtime_is_called_back() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (_server, world) = told(writes_acme()).await;
     let credential = Credential::from_header(TOKEN.as_bytes()).unwrap().into_owned();
     let (tell, told) = tokio::sync::oneshot::channel();
     let authorizer = world.authorizer.clone();
@@ -195,9 +187,7 @@ async fn a_thread_without_a_runtime_is_called_back() {
 
 #[tokio::test]
 async fn a_revoked_token_is_refused_within_a_minute_while_it_is_in_use() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (server, world) = told(writes_acme()).await;
     assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 200);
     revoked(&server);
     world.advance(29);
@@ -206,18 +196,14 @@ async fn a_revoked_token_is_refused_within_a_minute_while_it_is_in_use() {
     world.advance(1);
     // Still believed, and asked about behind the request's back.
     assert_eq!(world.status_now(TOKEN, "acme", Access::Write), 200);
-    eventually("the revocation is learned", || {
-        world.status_now(TOKEN, "acme", Access::Write) == 401
-    })
-    .await;
+    let written = || world.status_now(TOKEN, "acme", Access::Write);
+    eventually("the revocation is learned", || written() == 401).await;
     assert_eq!(server.counts(), (2, 0));
 }
 
 #[tokio::test]
 async fn a_revoked_token_is_refused_after_a_minute_of_silence() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (server, world) = told(writes_acme()).await;
     assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 200);
     revoked(&server);
     world.advance(60);
@@ -227,9 +213,7 @@ async fn a_revoked_token_is_refused_after_a_minute_of_silence() {
 
 #[tokio::test]
 async fn an_outage_is_bridged_for_a_minute_and_not_longer() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (server, world) = told(writes_acme()).await;
     assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 200);
     server.all(&Reply::Say(500, String::new()));
     for _ in 0..59 {
@@ -271,9 +255,7 @@ async fn a_signed_token_under_introspection_is_revoked_within_a_minute_too() {
 
 #[tokio::test]
 async fn a_refusal_is_repeated_for_three_seconds_and_then_asked_about_again() {
-    let server = Server::start().await;
-    server.introspect(active(&json!({})));
-    let world = World::new(server.config());
+    let (server, world) = told(active(&json!({}))).await;
     for _ in 0..5 {
         assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 403);
     }
@@ -306,24 +288,20 @@ async fn whatever_is_no_clear_answer_is_503_and_never_an_allow() {
     elsewhere.access(Reply::json(&json!({"projects": ["acme/app"]})));
     elsewhere.introspect(active(&json!({"project": {"write": ["acme/app"]}})));
     let to = format!("http://{}/base/api/cache/access", elsewhere.address);
+    let say = |status, text: &str| Reply::Say(status, text.into());
+    let (good, mistyped) = (
+        r#"{"projects":["acme/app"]}"#,
+        r#"{"active":"yes","projects":"acme/app"}"#,
+    );
     let table = [
-        (Reply::Say(500, "{}".into()), Some(ErrorKind::Status)),
-        (
-            Reply::Say(403, r#"{"projects":["acme/app"]}"#.into()),
-            Some(ErrorKind::Status),
-        ),
-        (
-            Reply::Say(201, r#"{"projects":["acme/app"]}"#.into()),
-            Some(ErrorKind::Status),
-        ),
+        (say(500, "{}"), Some(ErrorKind::Status)),
+        (say(403, good), Some(ErrorKind::Status)),
+        (say(201, good), Some(ErrorKind::Status)),
         (Reply::Redirect(to), Some(ErrorKind::Status)),
-        (Reply::Say(200, String::new()), Some(ErrorKind::Body)),
-        (Reply::Say(200, "<html>".into()), Some(ErrorKind::Body)),
-        (
-            Reply::Say(200, r#"{"active":"yes","projects":"acme/app"}"#.into()),
-            Some(ErrorKind::Body),
-        ),
-        (Reply::Say(200, "[".repeat(100_000)), Some(ErrorKind::Body)),
+        (say(200, ""), Some(ErrorKind::Body)),
+        (say(200, "<html>"), Some(ErrorKind::Body)),
+        (say(200, mistyped), Some(ErrorKind::Body)),
+        (say(200, &"[".repeat(100_000)), Some(ErrorKind::Body)),
         (Reply::Hang, Some(ErrorKind::Transport)),
         (Reply::Half, Some(ErrorKind::Transport)),
         (Reply::Stall, Some(ErrorKind::Timeout)),
@@ -333,17 +311,11 @@ async fn whatever_is_no_clear_answer_is_503_and_never_an_allow() {
         for with_client in [true, false] {
             let server = Server::start().await;
             server.all(&reply);
-            let world = World::new(if with_client {
-                server.config()
-            } else {
-                server.config_without_client()
-            });
+            let (with, without) = (server.config(), server.config_without_client());
+            let world = World::new(if with_client { with } else { without });
             let denial = world.ask(TOKEN, "acme/app", Access::Read).await.unwrap_err();
-            assert_eq!(
-                (denial.http_status(), denial.retry_after()),
-                (503, Some(1)),
-                "{reply:?}"
-            );
+            let told = (denial.http_status(), denial.retry_after());
+            assert_eq!(told, (503, Some(1)), "{reply:?}");
             let requests = world.notes.backend.lock().unwrap().clone();
             assert!(requests.iter().all(|r| r.error.is_some()), "{requests:?}");
             if let Some(kind) = kind {
@@ -371,10 +343,8 @@ async fn nobody_listening_is_503_within_the_timeouts() {
     let requests = world.notes.backend.lock().unwrap().clone();
     assert_eq!(requests.len(), 2, "one retry");
     assert_eq!(requests[0].error, Some(ErrorKind::Connect));
-    assert_eq!(
-        (requests[0].status_class(), requests[0].error_kind()),
-        ("none", "connect")
-    );
+    let labels = (requests[0].status_class(), requests[0].error_kind());
+    assert_eq!(labels, ("none", "connect"));
 }
 
 #[tokio::test]
@@ -413,17 +383,13 @@ async fn after_silence_a_credential_waits_before_it_is_asked_about_again() {
 
 #[tokio::test]
 async fn a_refresh_that_fails_is_not_repeated_with_every_request() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (server, world) = told(writes_acme()).await;
     assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 200);
     server.all(&Reply::Say(502, String::new()));
     world.advance(31);
     assert_eq!(world.status_now(TOKEN, "acme", Access::Write), 200);
-    eventually("the refresh has failed", || {
-        world.notes.backend.lock().unwrap().len() == 2
-    })
-    .await;
+    let asked = || world.notes.backend.lock().unwrap().len();
+    eventually("the refresh has failed", || asked() == 2).await;
     world.authorizer.shutdown().await;
     for _ in 0..50 {
         assert_eq!(world.status_now(TOKEN, "acme", Access::Write), 200);
@@ -464,33 +430,19 @@ async fn a_flood_of_made_up_tokens_is_turned_away_without_piling_up() {
 
 #[tokio::test]
 async fn decisions_and_questions_are_told_to_the_observer() {
-    let server = Server::start().await;
-    server.introspect(writes_acme());
-    let world = World::new(server.config());
+    let (_server, world) = told(writes_acme()).await;
     assert_eq!(world.now(TOKEN, "acme", Access::Write), Decision::NeedsBackend);
     assert_eq!(world.status(TOKEN, "acme", Access::Write).await, 200);
     assert_eq!(world.status_now(TOKEN, "acme", Access::Write), 200);
     world.advance(31);
     assert_eq!(world.status_now(TOKEN, "acme", Access::Write), 200);
-    assert_eq!(
-        *world.notes.decisions.lock().unwrap(),
-        [
-            (Stage::Introspection, Verdict::Allow, true),
-            (Stage::Introspection, Verdict::Allow, false),
-            (Stage::Introspection, Verdict::Allow, false),
-        ]
-    );
-    assert_eq!(
-        *world.notes.cache.lock().unwrap(),
-        [CacheResult::Miss, CacheResult::Hit, CacheResult::Stale]
-    );
+    let allowed = |waited| (Stage::Introspection, Verdict::Allow, waited);
+    let decisions = world.notes.decisions.lock().unwrap().clone();
+    assert_eq!(decisions, [true, false, false].map(allowed));
+    let cache = world.notes.cache.lock().unwrap().clone();
+    assert_eq!(cache, [CacheResult::Miss, CacheResult::Hit, CacheResult::Stale]);
     let request = world.notes.backend.lock().unwrap()[0];
-    let labels = (
-        request.route.as_str(),
-        request.result(),
-        request.status_class(),
-        request.error_kind(),
-    );
-    assert_eq!(labels, ("introspect", "ok", "2xx", "none"));
+    assert_eq!((request.route.as_str(), request.result()), ("introspect", "ok"));
+    assert_eq!((request.status_class(), request.error_kind()), ("2xx", "none"));
     world.authorizer.shutdown().await;
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use russet_parts::{Error, FreeSpace, Manifest, Origin, PartState, Silent, SourceError, Store};
 
-use crate::support::{Fixture, Recorder, go_only, modules, output_of, reasons};
+use crate::support::{Fixture, Recorder, gives, go_only, modules, output_of};
 
 #[tokio::test]
 async fn a_program_is_built_named_as_its_tool_and_knows_its_version() {
@@ -14,10 +14,8 @@ async fn a_program_is_built_named_as_its_tool_and_knows_its_version() {
     assert_eq!(store.locate("hello").unwrap(), None);
     let tools = store.ensure(&["hello"], &recorder).await.unwrap();
     let located = tools.located("hello").unwrap();
-    assert_eq!(
-        (located.origin, located.version.as_deref()),
-        (Origin::Go, Some("v1.2.3"))
-    );
+    let found = (located.origin, located.version.as_deref());
+    assert_eq!(found, (Origin::Go, Some("v1.2.3")));
     assert_eq!(output_of(&located.path), "hello v1.2.3");
     assert_eq!(fixture.cached_files(), ["hello", "hello.receipt.toml"]);
     assert!(recorder.has("tiny start Compiling"), "{:?}", recorder.all());
@@ -32,7 +30,7 @@ async fn a_folder_is_copied_out_of_a_module() {
         "[part.go]",
         "[[part.tool]]\nname = \"config\"\nkind = \"directory\"\n[part.go]",
     ) + "copies = { config = { module = \"example.test/tiny\", path = \"files\" } }\n";
-    let tools = fixture.store(&text).ensure(&["config"], &Silent).await.unwrap();
+    let tools = fixture.tools(&text, &["config"]).await;
     let folder = tools.path("config").unwrap();
     assert_eq!(fs::read_to_string(folder.join("a/one.yaml")).unwrap(), "one");
     assert_eq!(fs::read_to_string(folder.join("two.yaml")).unwrap(), "two");
@@ -44,7 +42,7 @@ async fn a_failed_build_shows_what_the_compiler_said_and_leaves_nothing() {
     let broken = modules("package main\n\nfunc main() { undefinedThing() }\n");
     let store = Store::new(Manifest::parse(&go_only(), broken).unwrap(), fixture.options.clone());
     let error = store.ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(matches!(reasons(&error)[..], [SourceError::Command { .. }]), "{error}");
+    gives!(error, SourceError::Command { .. });
     assert!(error.to_string().contains("undefined: undefinedThing"), "{error}");
     assert_eq!(fixture.cached_files(), Vec::<String>::new());
 }
@@ -58,7 +56,7 @@ async fn a_dependency_that_go_sum_does_not_know_is_refused() {
         fixture.options.clone(),
     );
     let error = store.ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(matches!(reasons(&error)[..], [SourceError::Command { .. }]), "{error}");
+    gives!(error, SourceError::Command { .. });
     assert!(error.to_string().contains("golang.org/x/text/language"), "{error}");
 }
 
@@ -66,26 +64,21 @@ async fn a_dependency_that_go_sum_does_not_know_is_refused() {
 async fn an_old_go_that_may_not_fetch_a_newer_one_is_named() {
     let mut fixture = Fixture::new();
     fixture.shadow("go", "printf 'go1.20.4\\nlocal\\n/tmp\\n/tmp\\n'");
-    let error = fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&error)[..], [SourceError::GoTooOld { found, needed }] if found == "1.20.4" && needed == "1.21"),
-        "{error}"
-    );
+    let error = fixture.refused(&go_only(), &["hello"]).await;
+    gives!(error, SourceError::GoTooOld { found, needed } if found == "1.20.4" && needed == "1.21");
 }
 
 #[tokio::test]
 async fn a_full_disk_is_noticed_before_anything_is_built() {
     let mut fixture = Fixture::new();
     fixture.options.free_space = FreeSpace::new(|_| Ok(5 << 20));
-    let error = fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap_err();
+    let error = fixture.refused(&go_only(), &["hello"]).await;
     assert!(
         matches!(&error, Error::NoSpace { needed, free: Some(free), .. } if *needed == 64 << 20 && *free == 5 << 20)
     );
     let text = error.to_string();
-    assert!(
-        text.contains("64 MiB") && text.contains("5 MiB") && text.contains("RUSSET_CACHE_DIR"),
-        "{text}"
-    );
+    let told = text.contains("64 MiB") && text.contains("5 MiB") && text.contains("RUSSET_CACHE_DIR");
+    assert!(told, "{text}");
     assert_eq!(fixture.cached_files(), Vec::<String>::new());
 }
 

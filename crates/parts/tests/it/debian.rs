@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use russet_parts::{Origin, Silent, SourceError};
+use russet_parts::{Origin, SourceError};
 
-use crate::support::{Fixture, Recorder, output_of, reasons};
+use crate::support::{Fixture, Recorder, gives, output_of};
 
 const PART: &str = r#"
 [[part]]
@@ -38,25 +38,15 @@ fn package_tools(fixture: &mut Fixture, apt_get: &str) {
 async fn tools_are_unpacked_from_a_package_and_its_version_is_kept() {
     let mut fixture = Fixture::new();
     package_tools(&mut fixture, "[ \"$2\" = download ] && touch $3_1%3a2.3-4_amd64.deb");
-    let tools = fixture
-        .store(PART)
-        .ensure(&["hello", "plugins"], &Silent)
-        .await
-        .unwrap();
+    let tools = fixture.tools(PART, &["hello", "plugins"]).await;
     let hello = tools.located("hello").unwrap();
-    assert_eq!(
-        (hello.origin, hello.version.as_deref()),
-        (Origin::Debian, Some("1:2.3-4"))
-    );
+    let found = (hello.origin, hello.version.as_deref());
+    assert_eq!(found, (Origin::Debian, Some("1:2.3-4")));
     assert_eq!(output_of(&hello.path), "packaged\n");
-    assert_eq!(
-        fs::read_to_string(tools.path("plugins").unwrap().join("bridge")).unwrap(),
-        "bridge\n"
-    );
-    assert_eq!(
-        fixture.cached_files(),
-        ["bridge", "hello", "hello.receipt.toml", "plugins.receipt.toml"]
-    );
+    let bridge = fs::read_to_string(tools.path("plugins").unwrap().join("bridge")).unwrap();
+    assert_eq!(bridge, "bridge\n");
+    let kept = ["bridge", "hello", "hello.receipt.toml", "plugins.receipt.toml"];
+    assert_eq!(fixture.cached_files(), kept);
 }
 
 /// As in a fresh container. Only root may update the lists; another user gets the reason.
@@ -87,11 +77,8 @@ async fn missing_package_lists_are_fetched_once_if_we_may() {
 async fn a_system_that_is_no_debian_is_told_what_to_install() {
     let mut fixture = Fixture::new();
     fixture.without_programs();
-    let error = fixture.store(PART).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&error)[..], [SourceError::NotDebian { .. }]),
-        "{error}"
-    );
+    let error = fixture.refused(PART, &["hello"]).await;
+    gives!(error, SourceError::NotDebian { .. });
     assert!(
         error
             .to_string()
@@ -105,7 +92,7 @@ async fn a_tool_of_the_system_will_do_where_the_version_does_not_matter() {
     let mut fixture = Fixture::new();
     fixture.without_programs();
     fixture.shadow("hello", "echo system");
-    let tools = fixture.store(PART).ensure(&["hello"], &Silent).await.unwrap();
+    let tools = fixture.tools(PART, &["hello"]).await;
     assert_eq!(tools.located("hello").unwrap().origin, Origin::System);
 }
 
@@ -137,7 +124,7 @@ async fn a_tree_holds_what_the_package_needs_and_is_not_installed() {
         "mkdir -p $3/usr/lib $3/usr/bin; case \"$2\" in *libs*) echo lib > $3/usr/lib/x;; *) ln -s /usr/lib/x $3/usr/bin/x;; esac",
     );
     fixture.shadow("dpkg-deb", "printf 'Package: tiny-tools\\nVersion: 1.0-1\\n'");
-    let tools = fixture.store(TREE).ensure(&["tree"], &Silent).await.unwrap();
+    let tools = fixture.tools(TREE, &["tree"]).await;
     let tree = tools.path("tree").unwrap();
     assert_eq!(fs::read_to_string(tree.join("usr/bin/x")).unwrap(), "lib\n");
     assert_eq!(tools.located("tree").unwrap().version.as_deref(), Some("1.0-1"));

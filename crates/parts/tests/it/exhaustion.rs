@@ -41,7 +41,7 @@ async fn without_go_and_without_network_the_error_names_what_was_tried_and_the_t
 async fn a_build_that_is_not_allowed_is_said_so() {
     let mut fixture = Fixture::new();
     fixture.options.build = false;
-    let error = fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap_err();
+    let error = fixture.refused(&go_only(), &["hello"]).await;
     assert!(matches!(reasons(&error)[..], [SourceError::BuildNotAllowed]), "{error}");
 }
 
@@ -51,7 +51,7 @@ async fn a_cache_that_cannot_be_written_is_an_error_with_its_path() {
     let file = fixture.folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     fixture.options.cache = file.join("cache");
-    let error = fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap_err();
+    let error = fixture.refused(&go_only(), &["hello"]).await;
     assert!(error.to_string().contains("file/cache"), "{error}");
 }
 

@@ -20,10 +20,8 @@ fn given(fixture: &mut Fixture, name: &str) -> PathBuf {
 async fn problem(fixture: &Fixture) -> String {
     let store = fixture.store(&go_only());
     let error = store.ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(error, Error::Given { .. } | Error::GivenFolder { .. }),
-        "{error}"
-    );
+    let of_user = matches!(error, Error::Given { .. } | Error::GivenFolder { .. });
+    assert!(of_user, "{error}");
     assert!(matches!(&store.list()[0].state, PartState::Unusable { .. }));
     error.to_string()
 }
@@ -31,7 +29,7 @@ async fn problem(fixture: &Fixture) -> String {
 #[tokio::test]
 async fn the_first_given_folder_wins_over_the_second_and_over_the_cache() {
     let mut fixture = Fixture::new();
-    fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap();
+    fixture.tools(&go_only(), &["hello"]).await;
     given(&mut fixture, "empty");
     for name in ["first", "second"] {
         write_script(&given(&mut fixture, name).join("hello"), "echo v1.2.3");
@@ -50,11 +48,8 @@ async fn another_version_is_used_with_a_remark() {
     write_script(&given(&mut fixture, "given").join("hello"), "echo 'Hello v1.1.9'");
     let recorder = Recorder::default();
     fixture.store(&go_only()).ensure(&["hello"], &recorder).await.unwrap();
-    assert!(
-        recorder.has("is version 1.1.9; Russet is tested with 1.2.3"),
-        "{:?}",
-        recorder.all()
-    );
+    let remark = "is version 1.1.9; Russet is tested with 1.2.3";
+    assert!(recorder.has(remark), "{:?}", recorder.all());
 }
 
 #[tokio::test]
@@ -83,16 +78,10 @@ async fn a_given_program_for_another_machine_is_an_error() {
 #[tokio::test]
 async fn a_given_program_that_fails_to_tell_its_version_is_an_error() {
     let mut fixture = Fixture::new();
-    write_script(
-        &given(&mut fixture, "given").join("hello"),
-        "echo 'cannot open libfoo.so' >&2; exit 127",
-    );
-    let error = fixture
-        .store(&go_only())
-        .ensure(&["hello"], &Silent)
-        .await
-        .unwrap_err()
-        .to_string();
+    let hello = given(&mut fixture, "given").join("hello");
+    write_script(&hello, "echo 'cannot open libfoo.so' >&2; exit 127");
+    let store = fixture.store(&go_only());
+    let error = store.ensure(&["hello"], &Silent).await.unwrap_err().to_string();
     assert!(error.contains("127") && error.contains("libfoo"), "{error}");
 }
 
@@ -106,8 +95,6 @@ async fn a_link_that_leads_nowhere_and_a_folder_that_is_not_there_are_errors() {
     let mut fixture = Fixture::new();
     fixture.options.given.push(PathBuf::from("/no/such/folder"));
     let text = problem(&fixture).await;
-    assert!(
-        text.contains("/no/such/folder") && text.contains("RUSSET_PARTS_DIR"),
-        "{text}"
-    );
+    let told = text.contains("/no/such/folder") && text.contains("RUSSET_PARTS_DIR");
+    assert!(told, "{text}");
 }

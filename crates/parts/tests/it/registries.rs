@@ -63,7 +63,7 @@ async fn a_wheel_is_asked_for_by_its_digests_and_its_program_is_used() {
              mkdir -p $target/bin && printf '#!/bin/sh\\necho wheel\\n' > $target/bin/hello"
         ),
     );
-    let tools = fixture.store(PYPI).ensure(&["hello"], &Silent).await.unwrap();
+    let tools = fixture.tools(PYPI, &["hello"]).await;
     let hello = tools.located("hello").unwrap();
     assert_eq!((hello.origin, hello.version.as_deref()), (Origin::Pypi, Some("1.2.3")));
     assert_eq!(output_of(&hello.path), "wheel\n");
@@ -84,7 +84,7 @@ async fn an_npm_package_is_installed_beside_its_lock_file_and_moved_as_a_whole()
     assert_eq!(fs::read_to_string(modules.join("node_modules/.bin/x")).unwrap(), "x\n");
     // Found, not installed again: this npm would fail.
     fixture.shadow("npm", "exit 1");
-    let again = fixture.store(NPM).ensure(&["modules"], &Silent).await.unwrap();
+    let again = fixture.tools(NPM, &["modules"]).await;
     assert_eq!(again.path("modules").unwrap(), modules);
 }
 
@@ -95,7 +95,7 @@ async fn an_archive_of_the_maven_registry_is_kept_with_its_links() {
         "mvn",
         &format!("{TARGET} mkdir -p $target/tiny-1.2.3/bin && echo x > $target/tiny-1.2.3/bin/mvn && ln -s mvn $target/tiny-1.2.3/bin/mvnDebug"),
     );
-    let tools = fixture.store(MAVEN).ensure(&["home"], &Silent).await.unwrap();
+    let tools = fixture.tools(MAVEN, &["home"]).await;
     let home = tools.path("home").unwrap();
     assert_eq!(fs::read_link(home.join("bin/mvnDebug")).unwrap().to_str(), Some("mvn"));
     assert_eq!(fs::read_to_string(home.join("bin/mvnDebug")).unwrap(), "x\n");
@@ -105,7 +105,7 @@ async fn an_archive_of_the_maven_registry_is_kept_with_its_links() {
 async fn a_registry_that_fails_is_quoted_with_the_way_out() {
     let mut fixture = Fixture::new();
     fixture.shadow("mvn", "echo '[ERROR] Could not transfer artifact'; exit 1");
-    let error = fixture.store(MAVEN).ensure(&["home"], &Silent).await.unwrap_err();
+    let error = fixture.refused(MAVEN, &["home"]).await;
     let text = error.to_string();
     assert!(text.contains("Could not transfer artifact"), "{text}");
     assert!(text.contains("reaches its registry"), "{text}");
@@ -115,18 +115,16 @@ async fn a_registry_that_fails_is_quoted_with_the_way_out() {
 async fn a_missing_client_is_named_with_what_brings_it() {
     let mut fixture = Fixture::new();
     fixture.without_programs();
-    let error = fixture.store(PYPI).ensure(&["hello"], &Silent).await.unwrap_err();
+    let error = fixture.refused(PYPI, &["hello"]).await;
     let reasons = reasons(&error);
-    assert!(
-        matches!(reasons.as_slice(), [SourceError::NoCommand { command: "python3", .. }]),
-        "{reasons:?}"
-    );
+    let missing = matches!(reasons.as_slice(), [SourceError::NoCommand { command: "python3", .. }]);
+    assert!(missing, "{reasons:?}");
 }
 
 #[tokio::test]
 async fn a_package_without_the_program_is_said_so() {
     let mut fixture = Fixture::new();
     fixture.shadow("python3", &format!("{TARGET} mkdir -p $target/bin"));
-    let error = fixture.store(PYPI).ensure(&["hello"], &Silent).await.unwrap_err();
+    let error = fixture.refused(PYPI, &["hello"]).await;
     assert!(error.to_string().contains("does not contain bin/hello"), "{error}");
 }

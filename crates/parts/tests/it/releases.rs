@@ -5,7 +5,7 @@ use std::io::Write;
 use russet_parts::{Origin, Platform, Silent, SourceError};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Answer, Fixture, GO, Mirror, RELEASE, Recorder, output_of, reasons};
+use crate::support::{Answer, Fixture, GO, Mirror, RELEASE, Recorder, gives, output_of};
 
 const PROGRAM: &[u8] = b"#!/bin/sh\necho released\n";
 
@@ -22,28 +22,24 @@ fn path(file: &str) -> String {
     format!("/releases.test/v1.2.3/{os}/{arch}/{file}")
 }
 
-async fn host(program: Answer, checksum: &str) -> Mirror {
-    Mirror::start([
-        (path("hello"), program),
-        (path("hello.sha256"), Answer::Whole(checksum.as_bytes().to_vec())),
-    ])
-    .await
+/// A mirror with the program and what is published as its checksum, and a store that asks it.
+async fn host(program: Answer, checksum: &str) -> (Mirror, Fixture) {
+    let checksum = Answer::Whole(checksum.as_bytes().to_vec());
+    let mirror = Mirror::start([(path("hello"), program), (path("hello.sha256"), checksum)]).await;
+    let fixture = Fixture::with_mirror(&mirror);
+    (mirror, fixture)
 }
 
 #[tokio::test]
 async fn a_release_with_the_published_checksum_is_used_and_fetched_once() {
-    let mirror = host(Answer::Whole(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
-    let fixture = Fixture::with_mirror(&mirror);
+    let (mirror, fixture) = host(Answer::Whole(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
     let recorder = Recorder::default();
     let tools = fixture.store(RELEASE).ensure(&["hello"], &recorder).await.unwrap();
     assert_eq!(tools.located("hello").unwrap().origin, Origin::Release);
     assert_eq!(output_of(tools.path("hello").unwrap()), "released\n");
     assert_eq!(fixture.cached_files(), ["hello", "hello.receipt.toml"]);
-    assert!(
-        recorder.has(&format!("total: Some({})", PROGRAM.len())),
-        "{:?}",
-        recorder.all()
-    );
+    let told = recorder.has(&format!("total: Some({})", PROGRAM.len()));
+    assert!(told, "{:?}", recorder.all());
 
     let again = fixture.store(RELEASE).ensure(&["hello"], &recorder).await.unwrap();
     assert_eq!(again.path("hello").unwrap(), tools.path("hello").unwrap());
@@ -52,67 +48,49 @@ async fn a_release_with_the_published_checksum_is_used_and_fetched_once() {
 
 #[tokio::test]
 async fn a_release_with_another_checksum_is_discarded() {
-    let mirror = host(Answer::Whole(PROGRAM.to_vec()), &sha256(b"something else")).await;
-    let fixture = Fixture::with_mirror(&mirror);
-    let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&error)[..], [SourceError::ChecksumMismatch { .. }]),
-        "{error}"
-    );
+    let (_mirror, fixture) = host(Answer::Whole(PROGRAM.to_vec()), &sha256(b"something else")).await;
+    let error = fixture.refused(RELEASE, &["hello"]).await;
+    gives!(error, SourceError::ChecksumMismatch { .. });
     assert_eq!(fixture.cached_files(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_page_instead_of_a_checksum_file_is_refused_before_the_download() {
-    let mirror = host(Answer::Whole(PROGRAM.to_vec()), "<html>please sign in</html>").await;
-    let fixture = Fixture::with_mirror(&mirror);
-    let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&error)[..], [SourceError::ChecksumMissing { .. }]),
-        "{error}"
-    );
+    let (mirror, fixture) = host(Answer::Whole(PROGRAM.to_vec()), "<html>please sign in</html>").await;
+    let error = fixture.refused(RELEASE, &["hello"]).await;
+    gives!(error, SourceError::ChecksumMissing { .. });
     assert_eq!(mirror.asked(), [path("hello.sha256")]);
 }
 
 #[tokio::test]
 async fn a_download_that_breaks_off_is_tried_once_more_and_never_used() {
-    let mirror = host(Answer::Half(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
-    let fixture = Fixture::with_mirror(&mirror);
-    let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&error)[..], [SourceError::Interrupted { .. }]),
-        "{error}"
-    );
+    let (mirror, fixture) = host(Answer::Half(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
+    let error = fixture.refused(RELEASE, &["hello"]).await;
+    gives!(error, SourceError::Interrupted { .. });
     assert_eq!(mirror.asked(), [path("hello.sha256"), path("hello"), path("hello")]);
     assert_eq!(fixture.cached_files(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_download_that_stalls_is_given_up() {
-    let mirror = host(Answer::Stall(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
-    let fixture = Fixture::with_mirror(&mirror);
-    let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(matches!(reasons(&error)[..], [SourceError::Stalled { .. }]), "{error}");
+    let (_mirror, fixture) = host(Answer::Stall(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
+    let error = fixture.refused(RELEASE, &["hello"]).await;
+    gives!(error, SourceError::Stalled { .. });
     assert_eq!(fixture.cached_files(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn an_http_error_is_reported_with_its_code() {
     for status in [404, 503] {
-        let mirror = host(Answer::Status(status), &sha256(PROGRAM)).await;
-        let fixture = Fixture::with_mirror(&mirror);
-        let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-        assert!(
-            matches!(reasons(&error)[..], [SourceError::Status { status: found, .. }] if *found == status),
-            "{error}"
-        );
+        let (_mirror, fixture) = host(Answer::Status(status), &sha256(PROGRAM)).await;
+        let error = fixture.refused(RELEASE, &["hello"]).await;
+        gives!(error, SourceError::Status { status: found, .. } if *found == status);
     }
 }
 
 #[tokio::test]
 async fn a_release_that_cannot_be_had_is_built_instead_and_the_reason_is_told() {
-    let mirror = host(Answer::Status(404), &sha256(PROGRAM)).await;
-    let fixture = Fixture::with_mirror(&mirror);
+    let (_mirror, fixture) = host(Answer::Status(404), &sha256(PROGRAM)).await;
     let recorder = Recorder::default();
     let tools = fixture
         .store(&format!("{RELEASE}{GO}"))
@@ -120,11 +98,8 @@ async fn a_release_that_cannot_be_had_is_built_instead_and_the_reason_is_told() 
         .await
         .unwrap();
     assert_eq!(tools.located("hello").unwrap().origin, Origin::Go);
-    assert!(
-        recorder.has("answered 404; next: a build with Go"),
-        "{:?}",
-        recorder.all()
-    );
+    let told = recorder.has("answered 404; next: a build with Go");
+    assert!(told, "{:?}", recorder.all());
 }
 
 #[tokio::test]
@@ -135,24 +110,17 @@ async fn a_host_that_cannot_be_reached_is_tried_once_per_run() {
         RELEASE.replace("tiny", "other").replace("\"hello\"", "\"bye\"")
     ));
     let first = store.ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&first)[..], [SourceError::Unreachable { .. }]),
-        "{first}"
-    );
+    gives!(first, SourceError::Unreachable { .. });
     let second = store.ensure(&["bye"], &Silent).await.unwrap_err();
-    assert!(
-        matches!(reasons(&second)[..], [SourceError::HostGivenUp { .. }]),
-        "{second}"
-    );
+    gives!(second, SourceError::HostGivenUp { .. });
 }
 
 #[tokio::test]
 async fn offline_asks_nobody() {
-    let mirror = host(Answer::Whole(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
-    let mut fixture = Fixture::with_mirror(&mirror);
+    let (mirror, mut fixture) = host(Answer::Whole(PROGRAM.to_vec()), &sha256(PROGRAM)).await;
     fixture.options.download = false;
-    let error = fixture.store(RELEASE).ensure(&["hello"], &Silent).await.unwrap_err();
-    assert!(matches!(reasons(&error)[..], [SourceError::Offline]), "{error}");
+    let error = fixture.refused(RELEASE, &["hello"]).await;
+    gives!(error, SourceError::Offline);
     assert_eq!(mirror.asked(), Vec::<String>::new());
 }
 
@@ -201,5 +169,5 @@ path = "packed-{version}/{tool}"
     assert_eq!(mirror.asked().len(), 2);
 
     let error = store.ensure(&["absent"], &Silent).await.unwrap_err();
-    assert!(matches!(reasons(&error)[..], [SourceError::Archive { .. }]), "{error}");
+    gives!(error, SourceError::Archive { .. });
 }

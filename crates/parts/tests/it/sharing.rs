@@ -21,10 +21,8 @@ const SEARCH_PATH: &str = "RUSSET_TEST_SEARCH_PATH";
 async fn another_process_builds() {
     let mut options = Options::new(PathBuf::from(std::env::var_os(CACHE).unwrap()));
     options.search_path = std::env::var_os(SEARCH_PATH);
-    Store::new(manifest(&go_only()), options)
-        .ensure(&["hello"], &Silent)
-        .await
-        .unwrap();
+    let store = Store::new(manifest(&go_only()), options);
+    store.ensure(&["hello"], &Silent).await.unwrap();
 }
 
 fn another_process(options: &Options) -> Child {
@@ -50,16 +48,10 @@ impl Gate {
             builds: fixture.folder.path().join("builds"),
             open: fixture.folder.path().join("open"),
         };
-        fixture.shadow(
-            "go",
-            &format!(
-                "if [ \"$1\" = build ]; then echo build >> {0}\n\
-                 while [ ! -e {1} ]; do [ -e {0} ] || exit 1; sleep 0.05; done; fi\nexec {2} \"$@\"",
-                gate.builds.display(),
-                gate.open.display(),
-                real("go").display()
-            ),
-        );
+        let (builds, open, go) = (gate.builds.display(), gate.open.display(), real("go"));
+        let waits = format!("while [ ! -e {open} ]; do [ -e {builds} ] || exit 1; sleep 0.05; done");
+        let gated = format!("if [ \"$1\" = build ]; then echo build >> {builds}\n{waits}; fi");
+        fixture.shadow("go", &format!("{gated}\nexec {} \"$@\"", go.display()));
         gate
     }
 
@@ -73,11 +65,8 @@ impl Gate {
 }
 
 async fn end_of(mut child: Child) -> std::process::ExitStatus {
-    tokio::time::timeout(DEADLINE, tokio::task::spawn_blocking(move || child.wait()))
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap()
+    let waiting = tokio::task::spawn_blocking(move || child.wait());
+    tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap().unwrap()
 }
 
 fn hello(fixture: &Fixture) -> PathBuf {
@@ -96,17 +85,13 @@ async fn two_processes_and_two_tasks_build_once_and_those_who_wait_are_told_for_
         .map(|_| {
             let recorder = Arc::new(Recorder::default());
             let (store, watcher) = (fixture.store(&go_only()), Arc::clone(&recorder));
-            (
-                recorder,
-                tokio::spawn(async move { store.ensure(&["hello"], &*watcher).await }),
-            )
+            let task = tokio::spawn(async move { store.ensure(&["hello"], &*watcher).await });
+            (recorder, task)
         })
         .collect();
     for (recorder, _) in &tasks {
-        eventually("the wait is reported", || {
-            recorder.has(&format!("Waiting {{ pid: Some({pid}) }}"))
-        })
-        .await;
+        let waits = format!("Waiting {{ pid: Some({pid}) }}");
+        eventually("the wait is reported", || recorder.has(&waits)).await;
     }
     gate.open();
     assert!(end_of(other).await.success());
@@ -130,7 +115,7 @@ async fn a_builder_killed_midway_leaves_nothing_that_the_next_one_stumbles_over(
     assert_eq!(fixture.store(&go_only()).locate("hello").unwrap(), None);
 
     fixture.options.search_path = None;
-    fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap();
+    fixture.tools(&go_only(), &["hello"]).await;
     gate.open();
     assert_eq!(output_of(&hello(&fixture)), "hello v1.2.3");
     assert!(!has_staging(&fixture.options.cache));
@@ -148,7 +133,7 @@ async fn a_cancelled_build_lets_the_next_one_begin_at_once() {
     assert!(task.await.unwrap_err().is_cancelled());
     assert!(!has_staging(&fixture.options.cache));
     gate.open();
-    fixture.store(&go_only()).ensure(&["hello"], &Silent).await.unwrap();
+    fixture.tools(&go_only(), &["hello"]).await;
     assert_eq!(output_of(&hello(&fixture)), "hello v1.2.3");
 }
 

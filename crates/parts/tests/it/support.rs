@@ -12,7 +12,7 @@ use std::{
 
 use axum::{Router, body::Body, extract::State, http::Uri, response::Response};
 use futures::{StreamExt, stream};
-use russet_parts::{Activity, Error, Manifest, Modules, Options, Outcome, Progress, SourceError, Store};
+use russet_parts::{Activity, Error, Manifest, Modules, Options, Outcome, Progress, Silent, SourceError, Store, Tools};
 use tempfile::TempDir;
 
 pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
@@ -91,6 +91,16 @@ impl Fixture {
         Store::new(manifest(text), self.options.clone())
     }
 
+    /// These tools of it.
+    pub(crate) async fn tools(&self, text: &str, wanted: &[&str]) -> Tools {
+        self.store(text).ensure(wanted, &Silent).await.unwrap()
+    }
+
+    /// Why these tools of it cannot be had.
+    pub(crate) async fn refused(&self, text: &str, wanted: &[&str]) -> Error {
+        self.store(text).ensure(wanted, &Silent).await.unwrap_err()
+    }
+
     /// Every file of the cache that is neither a lock nor the written-out module.
     pub(crate) fn cached_files(&self) -> Vec<String> {
         let mut files = Vec::new();
@@ -164,6 +174,14 @@ pub(crate) fn reasons(error: &Error) -> Vec<&SourceError> {
         other => panic!("another error: {other}"),
     }
 }
+
+/// Fails unless the one source that was tried gave this reason.
+macro_rules! gives {
+    ($error:expr, $reason:pat $(if $more:expr)?) => {
+        assert!(matches!($crate::support::reasons(&$error)[..], [$reason] $(if $more)?), "{}", $error)
+    };
+}
+pub(crate) use gives;
 
 /// Remembers what it was told.
 #[derive(Default)]

@@ -247,10 +247,7 @@ mod tests {
         let end = encode_trailer(tag, at, head.crc, trailer);
         assert_eq!(end[..9], [0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 1]);
         assert_eq!(Trailer::decode(&end, tag, at, head.crc), Some(trailer));
-        assert_eq!(
-            Trailer::decode(&end, tag, at, head.crc ^ 1),
-            None,
-            "a trailer of another head"
-        );
+        let other = Trailer::decode(&end, tag, at, head.crc ^ 1);
+        assert_eq!(other, None, "a trailer of another head");
     }
 }

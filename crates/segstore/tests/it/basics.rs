@@ -9,7 +9,7 @@ use russet_segstore::{
     State, Store,
 };
 
-use crate::world::{BLOB, RESULT, body, id_of, read, small_options};
+use crate::world::{BLOB, RESULT, body, body_of, fill_with, id_of, put, read, small_options};
 
 fn memory() -> (Store, MemoryBackend) {
     let disk = MemoryBackend::new();
@@ -42,12 +42,8 @@ fn an_entry_is_read_back_by_every_way_of_reading() {
     }
     let other = Key::new(BLOB, "other", "key-8");
     assert!(store.get(&other).unwrap().is_none() && store.contains(&other).is_none());
-    assert!(
-        store
-            .get(&Key::new(Kind::immutable(2), "ns", "key-8"))
-            .unwrap()
-            .is_none()
-    );
+    let other = Key::new(Kind::immutable(2), "ns", "key-8");
+    assert!(store.get(&other).unwrap().is_none());
 }
 
 #[test]
@@ -60,20 +56,15 @@ fn everything_survives_a_clean_close_and_is_read_from_footers() {
             .unwrap();
     }
     store.close().unwrap();
-    assert!(matches!(
-        store.put(Put::new(Key::new(BLOB, "ns", "late"), b"x".as_slice())),
-        Err(Error::Closed)
-    ));
+    let late = store.put(Put::new(Key::new(BLOB, "ns", "late"), b"x".as_slice()));
+    assert!(matches!(late, Err(Error::Closed)));
     drop(store);
     let store = Store::open_on(Arc::new(disk), small_options(2).0).unwrap();
     let recovered = store.recovered();
     assert_eq!((recovered.scanned, recovered.entries), (0, 200), "{recovered:?}");
     for n in 0..200_u64 {
         let name = n.to_string();
-        assert_eq!(
-            read(&store, &Key::new(BLOB, "ns", &name)).unwrap(),
-            body(n, (n * 13 % 900) as usize)
-        );
+        assert_eq!(body_of(&store, BLOB, "ns", &name), body(n, (n * 13 % 900) as usize));
     }
     assert!(store.verify().unwrap().is_sound());
 }
@@ -144,19 +135,14 @@ fn deleting_a_namespace_frees_its_space_even_between_entries_smaller_than_a_page
     let (store, _disk) = memory();
     for n in 0..400_u64 {
         let namespace = if n % 4 == 0 { "kept" } else { "doomed" };
-        store
-            .put(Put::new(Key::new(BLOB, namespace, &n.to_string()), body(n, 300)))
-            .unwrap();
+        put(&store, BLOB, namespace, &n, body(n, 300));
     }
     let before = store.stats().disk_bytes;
     store.delete_namespace(b"doomed").unwrap();
     let after = store.stats().disk_bytes;
     assert!(after < before / 2, "{after} of {before} bytes are still there");
     for n in (0..400_u64).step_by(4) {
-        assert_eq!(
-            id_of(&read(&store, &Key::new(BLOB, "kept", &n.to_string())).unwrap()),
-            n
-        );
+        assert_eq!(id_of(&body_of(&store, BLOB, "kept", &n)), n);
     }
 }
 
@@ -173,29 +159,21 @@ fn a_deleted_key_stays_deleted_even_after_its_tombstone_was_evicted() {
     // The old versions lie in a segment that is read all the time and so survives.
     store.put(Put::new(deleted, body(1, 600))).unwrap();
     store.put(Put::new(overwritten, body(2, 600))).unwrap();
-    for n in 0..8_u64 {
-        store
-            .put(Put::new(Key::new(BLOB, "hot", &n.to_string()), body(n, 600)))
-            .unwrap();
-    }
+    fill_with(&store, "hot", 0..8, 600);
     store.delete(&deleted, Durability::Power).unwrap();
     store.put(Put::new(overwritten, body(3, 600))).unwrap();
     for n in 0..600_u64 {
         for hot in 0..8_u64 {
             store.contains(&Key::new(BLOB, "hot", &hot.to_string()));
         }
-        store
-            .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-            .unwrap();
+        put(&store, BLOB, "scan", &n, body(n, 600));
     }
     assert!(store.stats().evicted_segments > 10);
     for round in 0..2 {
         assert!(read(&store, &deleted).is_none(), "round {round}");
         let seen = read(&store, &overwritten);
-        assert!(
-            seen.is_none() || seen == Some(body(3, 600)),
-            "round {round}: an old version came back"
-        );
+        let newest = seen.is_none() || seen == Some(body(3, 600));
+        assert!(newest, "round {round}: an old version came back");
     }
     drop(store);
     let store = Store::open_on(Arc::new(disk), options()).unwrap();
@@ -217,13 +195,7 @@ fn leased_entries_and_what_they_refer_to_outlive_eviction_until_the_lease_ends()
         .lease(&[result, Key::new(BLOB, "ns", "nothing")], Duration::from_secs(60))
         .unwrap();
     assert_eq!((leased.held, leased.missing, leased.refused), (2, 1, 0));
-    let fill = |from: u64| {
-        for n in from..from + 2000 {
-            store
-                .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-                .unwrap();
-        }
-    };
+    let fill = |from: u64| fill_with(&store, "scan", from..from + 2000, 600);
     fill(0);
     assert!(store.stats().evicted_segments > 50);
     assert_eq!(read(&store, &blob).unwrap(), body(1, 500));
@@ -271,10 +243,8 @@ fn an_entry_whose_reference_is_gone_is_a_miss_and_does_not_return_with_it() {
         .unwrap();
     assert_eq!(read(&store, &result).unwrap(), b"old");
     let mut buf = Vec::new();
-    assert!(matches!(
-        store.read_into(&result, 100, &mut buf).unwrap(),
-        Small::Hit(_)
-    ));
+    let small = store.read_into(&result, 100, &mut buf).unwrap();
+    assert!(matches!(small, Small::Hit(_)));
     store.delete(&blob, Durability::Power).unwrap();
     assert!(read(&store, &result).is_none());
     assert_eq!(store.stats().dangling_entries, 1);
@@ -297,12 +267,13 @@ fn a_dropped_writer_leaves_nothing() {
         let Begin::Writer(writer) = store.writer(&Put::stream(key), Some(5)).unwrap() else {
             panic!("exists")
         };
+        let short = writer.finish().unwrap_err();
         assert!(matches!(
-            writer.finish(),
-            Err(Error::ShortBody {
+            short,
+            Error::ShortBody {
                 written: 0,
                 expected: 5
-            })
+            }
         ));
     }
     drop(store);
@@ -320,11 +291,7 @@ fn an_entry_being_read_outlives_its_eviction_and_its_namespace() {
     store.put(Put::new(key, body(1, 3000))).unwrap();
     let held = store.get(&key).unwrap().unwrap();
     store.delete_namespace(b"ns").unwrap();
-    for n in 0..500_u64 {
-        store
-            .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-            .unwrap();
-    }
+    fill_with(&store, "scan", 0..500, 600);
     assert!(read(&store, &key).is_none());
     assert_eq!(held.read_all().unwrap(), body(1, 3000));
 }
@@ -337,9 +304,7 @@ fn followers_see_every_change_in_order_and_are_told_of_gaps() {
         options.capacity = 120 << 10;
         let store = Store::open_on(Arc::new(MemoryBackend::new()), options).unwrap();
         for n in 0..10_u64 {
-            store
-                .put(Put::new(Key::new(RESULT, "ns", &(n % 5).to_string()), body(n, 30)))
-                .unwrap();
+            put(&store, RESULT, "ns", &(n % 5), body(n, 30));
         }
         store.delete(&Key::new(RESULT, "ns", "3"), Durability::Power).unwrap();
         store.delete_namespace(b"other").unwrap();
@@ -357,20 +322,12 @@ fn followers_see_every_change_in_order_and_are_told_of_gaps() {
         assert!(seen.is_sorted_by_key(|(s, _)| *s), "history {history}: {seen:?}");
         let puts = seen.iter().filter(|(_, a)| matches!(a, Action::Put { .. })).count();
         assert_eq!(puts, 4, "superseded and deleted ones are left out");
-        assert!(
-            seen.iter()
-                .any(|(_, a)| matches!(a, Action::Delete { key, .. } if key == b"3"))
-        );
+        let mut actions = seen.iter().map(|(_, action)| action);
+        assert!(actions.any(|a| matches!(a, Action::Delete { key, .. } if key == b"3")));
         assert_eq!(seen.last().unwrap().1, Action::DeleteNamespace);
-        for n in 0..500_u64 {
-            store
-                .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-                .unwrap();
-        }
-        assert!(matches!(
-            store.changes(1, 10).unwrap().history,
-            Completeness::Gap { .. }
-        ));
+        fill_with(&store, "scan", 0..500, 600);
+        let history = store.changes(1, 10).unwrap().history;
+        assert!(matches!(history, Completeness::Gap { .. }));
         let now = store.stats().sequence;
         assert_eq!(store.changes(now, 10).unwrap().history, Completeness::Whole);
     }
@@ -380,17 +337,12 @@ fn followers_see_every_change_in_order_and_are_told_of_gaps() {
 fn inspection_tells_what_is_there_by_namespace_and_kind() {
     let (store, _) = memory();
     for n in 0..10_u64 {
-        store
-            .put(Put::new(Key::new(BLOB, "a", &n.to_string()), vec![0; 100]))
-            .unwrap();
-        store
-            .put(Put::new(Key::new(RESULT, "b", &n.to_string()), vec![0; 10]))
-            .unwrap();
+        put(&store, BLOB, "a", &n, vec![0; 100]);
+        put(&store, RESULT, "b", &n, vec![0; 10]);
     }
     let found = store.inspect();
-    let groups: Vec<_> = found
-        .groups
-        .iter()
+    let groups = found.groups.iter();
+    let groups: Vec<_> = groups
         .map(|g| (g.namespace.as_slice(), g.kind, g.entries, g.bytes))
         .collect();
     assert_eq!(
@@ -403,11 +355,7 @@ fn inspection_tells_what_is_there_by_namespace_and_kind() {
 #[test]
 fn a_scrub_comes_round_in_steps() {
     let (store, _) = memory();
-    for n in 0..100_u64 {
-        store
-            .put(Put::new(Key::new(BLOB, "a", &n.to_string()), body(n, 400)))
-            .unwrap();
-    }
+    fill_with(&store, "a", 0..100, 400);
     let (mut steps, mut records) = (0, 0);
     loop {
         let step = store.scrub(5000).unwrap();
@@ -456,13 +404,8 @@ fn callbacks_are_answered_by_the_commit_thread() {
     }
     let mut created = 0;
     for _ in 0..500 {
-        created += u64::from(
-            answers
-                .recv_timeout(Duration::from_secs(30))
-                .unwrap()
-                .unwrap()
-                .is_created(),
-        );
+        let answer = answers.recv_timeout(Duration::from_secs(30)).unwrap();
+        created += u64::from(answer.unwrap().is_created());
     }
     assert_eq!(created, 250);
     assert_eq!(store.stats().state, State::Writable);
@@ -487,18 +430,13 @@ fn many_restarts_do_not_leave_many_small_segments() {
         let mut options = small_options(n).0;
         options.segment_size = 64 << 10;
         let store = Store::open_on(Arc::new(disk.clone()), options).unwrap();
-        store
-            .put(Put::new(Key::new(RESULT, "ns", &(n % 40).to_string()), body(n, 200)))
-            .unwrap();
+        put(&store, RESULT, "ns", &(n % 40), body(n, 200));
         store.close().unwrap();
     }
     let store = Store::open_on(Arc::new(disk), small_options(99).0).unwrap();
     assert!(store.stats().segments < 20, "{:?}", store.stats());
     for n in 0..40_u64 {
         let last = if n < 20 { n + 40 } else { n };
-        assert_eq!(
-            read(&store, &Key::new(RESULT, "ns", &n.to_string())).unwrap(),
-            body(last, 200)
-        );
+        assert_eq!(body_of(&store, RESULT, "ns", &n), body(last, 200));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use russet_segstore::{Key, MemoryBackend, Outcome, Put, Store};
 
-use crate::world::{BLOB, RESULT, body, id_of, read, small_options};
+use crate::world::{BLOB, RESULT, body, fill_with, id_of, put, read, small_options};
 
 const DAY: u64 = 86_400_000;
 
@@ -29,11 +29,8 @@ fn versions_rise_across_restarts_that_step_back() {
         clock.wall.fetch_sub(restart * 100 * DAY, Ordering::SeqCst);
         let store = Store::open_on(Arc::new(disk.clone()), options).unwrap();
         if restart > 0 {
-            assert_eq!(
-                id_of(&read(&store, &key).unwrap()),
-                restart * 10 - 1,
-                "the last acknowledged one"
-            );
+            let found = id_of(&read(&store, &key).unwrap());
+            assert_eq!(found, restart * 10 - 1, "the last acknowledged one");
         }
         for n in restart * 10..restart * 10 + 10 {
             let made = version(store.put(Put::new(key, body(n, 200))).unwrap());
@@ -59,9 +56,7 @@ fn an_overwritten_value_does_not_return_when_the_clock_steps_back_between_versio
         let step = if n % 7 == 0 { 3 * DAY } else { 0 };
         clock.wall.fetch_sub(step, Ordering::SeqCst);
         store.put(Put::new(key, body(n, 400))).unwrap();
-        store
-            .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 500)))
-            .unwrap();
+        put(&store, BLOB, "scan", &n, body(n, 500));
         assert_eq!(id_of(&read(&store, &key).unwrap()), n);
     }
     assert!(store.stats().evicted_segments > 0);
@@ -82,13 +77,7 @@ fn leases_do_not_notice_the_wall_clock() {
     let key = Key::new(BLOB, "ns", "leased");
     store.put(Put::new(key, body(1, 500))).unwrap();
     assert_eq!(store.lease(&[key], Duration::from_secs(60)).unwrap().held, 1);
-    let scan = |from: u64| {
-        for n in from..from + 1500 {
-            store
-                .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-                .unwrap();
-        }
-    };
+    let scan = |from: u64| fill_with(&store, "scan", from..from + 1500, 600);
     clock.wall.fetch_add(365 * DAY, Ordering::SeqCst);
     scan(0);
     assert!(store.contains(&key).is_some(), "a step forward ended the lease");

@@ -54,6 +54,12 @@ impl Model {
         self.events.entry(name).or_default().push(Event { wrote, fate });
     }
 
+    /// The number of the next write.
+    fn number(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
     /// Values a reader may see after a stop: `None` is a miss.
     fn allowed(&self, name: Name, survival: Survival) -> Vec<Option<u64>> {
         let needed = match survival {
@@ -96,14 +102,19 @@ impl World {
             Ok(Outcome::Created { .. }) => self.model.note(name, Some(id), Fate::Acked(durability)),
             Ok(Outcome::Exists) => {
                 // Whatever is there has just been promised to survive what this caller asked for.
-                if let Some(entry) = self.store.get(&key_of(name)).unwrap() {
-                    let seen = id_of(&entry.read_all().unwrap());
+                if let Some(seen) = self.shown(name) {
                     self.model.note(name, Some(seen), Fate::Acked(durability));
                 }
             }
             Ok(other) => panic!("a put answered {other:?}"),
             Err(_) => self.model.note(name, Some(id), Fate::Unknown),
         }
+    }
+
+    /// The number of the write a reader sees.
+    fn shown(&self, name: Name) -> Option<u64> {
+        let entry = self.store.get(&key_of(name)).unwrap();
+        entry.map(|e| id_of(&e.read_all().unwrap()))
     }
 
     fn random_name(dice: &mut Dice) -> Name {
@@ -143,8 +154,7 @@ impl World {
 
     fn put(&mut self, dice: &mut Dice) {
         let (name, durability, len) = (Self::random_name(dice), Self::random_durability(dice), dice.below(1500));
-        self.model.next_id += 1;
-        let id = self.model.next_id;
+        let id = self.model.number();
         let put = Put::new(key_of(name), body(id, len as usize)).durability(durability);
         let result = self.store.put(put);
         self.learn(name, id, durability, &result);
@@ -152,8 +162,7 @@ impl World {
 
     fn stream(&mut self, dice: &mut Dice) {
         let (name, durability) = (Self::random_name(dice), Self::random_durability(dice));
-        self.model.next_id += 1;
-        let id = self.model.next_id;
+        let id = self.model.number();
         let bytes = body(id, 200 + dice.below(6000) as usize);
         let length = (dice.below(2) == 0).then_some(bytes.len() as u64);
         let put = Put::stream(key_of(name)).durability(durability);
@@ -202,12 +211,9 @@ impl World {
         let mut tickets = Vec::new();
         for _ in 0..2 + dice.below(4) {
             let name = Self::random_name(dice);
-            self.model.next_id += 1;
-            let id = self.model.next_id;
-            match self
-                .store
-                .submit(Put::new(key_of(name), body(id, dice.below(600) as usize)))
-            {
+            let id = self.model.number();
+            let put = Put::new(key_of(name), body(id, dice.below(600) as usize));
+            match self.store.submit(put) {
                 Ok(ticket) => tickets.push((name, id, ticket)),
                 Err(_) => self.model.note(name, Some(id), Fate::Unknown),
             }
@@ -221,14 +227,12 @@ impl World {
     fn put_with_references(&mut self, dice: &mut Dice) {
         let name = (dice.below(2) as usize, dice.below(KEYS.len() as u64) as usize, true);
         let blob = Key::new(BLOB, NAMESPACES[name.0], KEYS[dice.below(KEYS.len() as u64) as usize]);
-        self.model.next_id += 1;
-        let id = self.model.next_id;
+        let id = self.model.number();
         if self.store.contains(&blob).is_none() {
             return;
         }
-        let result = self
-            .store
-            .put(Put::new(key_of(name), body(id, 100)).references(&[blob]));
+        let put = Put::new(key_of(name), body(id, 100));
+        let result = self.store.put(put.references(&[blob]));
         self.learn(name, id, Durability::Power, &result);
         self.model.dependent.insert(id);
     }
@@ -242,8 +246,7 @@ impl World {
     fn check(&mut self, survival: Survival, story: &str) {
         for name in Model::names() {
             let allowed = self.model.allowed(name, survival);
-            let entry = self.store.get(&key_of(name)).unwrap();
-            let seen = entry.map(|e| id_of(&e.read_all().unwrap()));
+            let seen = self.shown(name);
             let fine = allowed.contains(&seen) || (self.evicts && seen.is_none());
             assert!(
                 fine,
@@ -263,18 +266,9 @@ impl World {
             return;
         }
         for name in Model::names() {
-            let seen = self
-                .store
-                .get(&key_of(name))
-                .unwrap()
-                .map(|e| id_of(&e.read_all().unwrap()));
-            self.model.events.insert(
-                name,
-                vec![Event {
-                    wrote: seen,
-                    fate: Fate::Acked(Durability::Power),
-                }],
-            );
+            let wrote = self.shown(name);
+            let fate = Fate::Acked(Durability::Power);
+            self.model.events.insert(name, vec![Event { wrote, fate }]);
         }
     }
 }
@@ -308,13 +302,19 @@ fn survival_of(seed: u64, point: u64) -> Survival {
 }
 
 /// Runs one trace to the stop and checks what a restart finds; two more rounds follow on the recovered store.
-fn run(seed: u64, stop: Option<u64>) -> u64 {
+fn run(seed: u64, mut stop: Option<u64>) -> u64 {
     let segment_size = if churns(seed) { 64 << 10 } else { 0 };
     let evicts = seed % 2 == 1 && !churns(seed);
+    let world_of = |(store, clock), model| World {
+        store,
+        clock,
+        model,
+        evicts,
+        churns: churns(seed),
+    };
     let mut disk = CrashBackend::new();
     let mut model = Model::default();
     let mut operations = 0;
-    let mut stop = stop;
     for round in 0..3_u64 {
         let story = format!("trace {seed} round {round} stop {stop:?}");
         let before = disk.operations();
@@ -322,14 +322,8 @@ fn run(seed: u64, stop: Option<u64>) -> u64 {
         let survival = survival_of(seed, stop.unwrap_or(0) + round);
         let mut dice = Dice(seed.wrapping_mul(1000) + round);
         match open(&disk, seed + 100 * round, evicts, segment_size) {
-            Ok((store, clock)) => {
-                let mut world = World {
-                    store,
-                    clock,
-                    model,
-                    evicts,
-                    churns: churns(seed),
-                };
+            Ok(opened) => {
+                let mut world = world_of(opened, model);
                 if round > 0 && stop.is_none() {
                     world.check(survival_of(seed, round - 1), &story);
                 }
@@ -362,29 +356,18 @@ fn run(seed: u64, stop: Option<u64>) -> u64 {
             disk = disk.reboot(survival);
         }
         disk.stop_at(None);
-        let (store, clock) =
-            open(&disk, seed + 7, evicts, segment_size).unwrap_or_else(|e| panic!("{story}: recovery failed: {e}"));
-        let mut world = World {
-            store,
-            clock,
+        let opened = open(&disk, seed + 7, evicts, segment_size);
+        let mut world = world_of(
+            opened.unwrap_or_else(|e| panic!("{story}: recovery failed: {e}")),
             model,
-            evicts,
-            churns: churns(seed),
-        };
+        );
         world.check(survival, &story);
         world.settle();
         model = world.model;
         let story = format!("{story}, opened again");
         kill(&disk, world.store);
         disk = disk.reboot(Survival::Process);
-        let (store, clock) = open(&disk, seed + 8, evicts, segment_size).unwrap();
-        let mut again = World {
-            store,
-            clock,
-            model,
-            evicts,
-            churns: churns(seed),
-        };
+        let mut again = world_of(open(&disk, seed + 8, evicts, segment_size).unwrap(), model);
         again.check(Survival::Process, &story);
         model = again.model;
         kill(&disk, again.store);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use russet_segstore::{Begin, Durability, Error, Key, MemoryBackend, Options, Put, State, Store};
 
-use crate::world::{BLOB, RESULT, body, id_of, read, setting, small_options};
+use crate::world::{BLOB, RESULT, body, body_of, id_of, put, read, setting, small_options};
 
 #[test]
 fn a_failed_sync_stops_all_writes_until_restart_and_reads_go_on() {
@@ -22,14 +22,10 @@ fn a_failed_sync_stops_all_writes_until_restart_and_reads_go_on() {
     assert!(failed.unwrap_err().to_string().contains("restart"));
     // The disk says it is well again; nobody believes it.
     disk.fail_syncs(false);
-    assert!(matches!(
-        store.put(Put::new(lost, body(3, 100))),
-        Err(Error::Poisoned { .. })
-    ));
-    assert!(matches!(
-        store.writer(&Put::stream(lost), Some(5000)),
-        Err(Error::Poisoned { .. })
-    ));
+    let late = store.put(Put::new(lost, body(3, 100)));
+    assert!(matches!(late, Err(Error::Poisoned { .. })));
+    let streamed = store.writer(&Put::stream(lost), Some(5000));
+    assert!(matches!(streamed, Err(Error::Poisoned { .. })));
     assert!(matches!(store.delete_namespace(b"ns"), Err(Error::Poisoned { .. })));
     assert_eq!(store.stats().state, State::Poisoned);
     assert_eq!(read(&store, &kept).unwrap(), body(1, 100));
@@ -37,9 +33,7 @@ fn a_failed_sync_stops_all_writes_until_restart_and_reads_go_on() {
     drop(store);
     let store = Store::open_on(Arc::new(disk), small_options(2).0).unwrap();
     assert_eq!(read(&store, &kept).unwrap(), body(1, 100));
-    store
-        .put(Put::new(Key::new(BLOB, "ns", "after"), body(4, 100)))
-        .unwrap();
+    put(&store, BLOB, "ns", "after", body(4, 100));
 }
 
 #[test]
@@ -62,34 +56,23 @@ fn a_full_disk_is_read_only_and_recovers_without_losing_anything() {
         }
     }
     let refused = refused.unwrap();
-    assert!(
-        matches!(refused, Error::DiskFull { .. }) && refused.retry_after().is_some(),
-        "{refused}"
-    );
+    assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+    assert!(refused.retry_after().is_some(), "{refused}");
     assert_eq!(store.stats().state, State::DiskFull);
     let key = Key::new(BLOB, "ns", "later");
-    assert!(matches!(
-        store.put(Put::new(key, body(9, 10))),
-        Err(Error::DiskFull { .. })
-    ));
-    assert!(matches!(
-        store.writer(&Put::stream(key), None),
-        Err(Error::DiskFull { .. })
-    ));
+    let late = store.put(Put::new(key, body(9, 10)));
+    assert!(matches!(late, Err(Error::DiskFull { .. })));
+    let streamed = store.writer(&Put::stream(key), None);
+    assert!(matches!(streamed, Err(Error::DiskFull { .. })));
     let all_there = |store: &Store| {
         for n in &stored {
-            assert_eq!(
-                id_of(&read(store, &Key::new(RESULT, "ns", &n.to_string())).unwrap()),
-                *n
-            );
+            assert_eq!(id_of(&body_of(store, RESULT, "ns", &n)), *n);
         }
     };
     all_there(&store);
     disk.limit_space(None);
-    assert!(
-        store.put(Put::new(key, body(9, 10))).is_err(),
-        "not asked before the interval is over"
-    );
+    let early = store.put(Put::new(key, body(9, 10)));
+    assert!(early.is_err(), "not asked before the interval is over");
     clock.steady_ms.fetch_add(2000, Ordering::SeqCst);
     store.put(Put::new(key, body(9, 10))).unwrap();
     assert_eq!(store.stats().state, State::Writable);
@@ -116,9 +99,8 @@ fn a_store_opens_and_reads_on_a_disk_that_is_full_or_refuses_writes() {
         }
         let store = Store::open_on(Arc::new(disk.clone()), small_options(2).0).unwrap();
         assert_eq!(read(&store, &key).unwrap(), body(1, 100));
-        let failed = store
-            .put(Put::new(Key::new(BLOB, "ns", "new"), body(2, 100)))
-            .unwrap_err();
+        let new = Key::new(BLOB, "ns", "new");
+        let failed = store.put(Put::new(new, body(2, 100))).unwrap_err();
         match failed {
             Error::Io { .. } => assert!(refuse && failed.to_string().contains("check that the folder")),
             Error::DiskFull { .. } => assert!(!refuse),
@@ -126,7 +108,7 @@ fn a_store_opens_and_reads_on_a_disk_that_is_full_or_refuses_writes() {
         }
         disk.refuse_writes(false);
         if refuse {
-            store.put(Put::new(Key::new(BLOB, "ns", "new"), body(2, 100))).unwrap();
+            store.put(Put::new(new, body(2, 100))).unwrap();
         }
     }
 }
@@ -141,10 +123,8 @@ fn a_newer_format_is_left_alone() {
         bytes[92..].copy_from_slice(&sum.to_le_bytes());
     });
     let refused = Store::open_on(Arc::new(disk), small_options(1).0).unwrap_err();
-    assert!(
-        matches!(refused, Error::UnsupportedVersion { found: 9, supported: 1 }),
-        "{refused}"
-    );
+    let newer = matches!(refused, Error::UnsupportedVersion { found: 9, supported: 1 });
+    assert!(newer, "{refused}");
 }
 
 /// Bit by bit, to check the checksum too.
@@ -182,11 +162,7 @@ fn child_process() {
     for n in 0.. {
         let name = n.to_string();
         let key = Key::new(BLOB, "ns", &name);
-        let durability = if n % 2 == 0 {
-            Durability::Power
-        } else {
-            Durability::Process
-        };
+        let durability = [Durability::Power, Durability::Process][usize::from(n % 2 != 0)];
         let len = if n % 10 == 0 { 200_000 } else { 500 };
         store.put(Put::new(key, body(n, len)).durability(durability)).unwrap();
         println!("acked {n}");
@@ -218,10 +194,8 @@ fn a_second_process_is_refused_and_a_killed_one_loses_nothing() {
             if line == "open" && !tested {
                 tested = true;
                 let refused = Store::open(dir.path(), file_options()).unwrap_err();
-                assert!(
-                    matches!(refused, Error::Locked { pid: Some(pid), .. } if pid == child.id()),
-                    "{refused}"
-                );
+                let locked = matches!(refused, Error::Locked { pid: Some(pid), .. } if pid == child.id());
+                assert!(locked, "{refused}");
             }
             acked.extend(line.strip_prefix("acked ").and_then(|n| n.parse::<u64>().ok()));
             if acked.len() == 60 {

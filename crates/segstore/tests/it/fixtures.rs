@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use russet_segstore::{Begin, Durability, Key, Put, Store, format};
 
-use crate::world::{BLOB, RESULT, body, read, setting, small_options};
+use crate::world::{BLOB, RESULT, body, body_of, fill_with, put, read, setting, small_options};
 
 fn folder(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/v{version}"))
@@ -24,23 +24,15 @@ fn copy(from: &Path, to: &Path) {
 fn write(dir: &Path) {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path(), small_options(42).0).unwrap();
-    for n in 0..30_u64 {
-        store
-            .put(Put::new(Key::new(BLOB, "ios", &n.to_string()), body(n, 300)))
-            .unwrap();
-    }
+    fill_with(&store, "ios", 0..30, 300);
     for n in 0..5_u64 {
-        store
-            .put(Put::new(Key::new(RESULT, "ios", "result"), body(100 + n, 50)))
-            .unwrap();
+        put(&store, RESULT, "ios", "result", body(100 + n, 50));
     }
     let blob = Key::new(BLOB, "ios", "7");
     store
         .put(Put::new(Key::new(RESULT, "ios", "refers"), body(200, 50)).references(&[blob]))
         .unwrap();
-    store
-        .put(Put::new(Key::new(BLOB, "web", "doomed"), body(300, 50)))
-        .unwrap();
+    put(&store, BLOB, "web", "doomed", body(300, 50));
     store.delete_namespace(b"web").unwrap();
     store.delete(&Key::new(BLOB, "ios", "3"), Durability::Power).unwrap();
     let solo = Key::new(BLOB, "ios", "solo");
@@ -49,9 +41,7 @@ fn write(dir: &Path) {
     };
     writer.write(&body(400, 6000)).unwrap();
     writer.finish().unwrap();
-    store
-        .put(Put::new(Key::new(BLOB, "web", "after"), body(301, 50)))
-        .unwrap();
+    put(&store, BLOB, "web", "after", body(301, 50));
     // Copied while open: the last segment is unsealed, as a killed process leaves it.
     copy(home.path(), dir);
 }
@@ -67,10 +57,7 @@ fn every_released_format_opens_and_reads_as_it_was_written() {
         for _ in 0..2 {
             let store = Store::open(home.path(), small_options(1).0).unwrap();
             for n in (0..30_u64).filter(|n| *n != 3) {
-                assert_eq!(
-                    read(&store, &Key::new(BLOB, "ios", &n.to_string())).unwrap(),
-                    body(n, 300)
-                );
+                assert_eq!(body_of(&store, BLOB, "ios", &n), body(n, 300));
             }
             assert_eq!(read(&store, &Key::new(RESULT, "ios", "result")).unwrap(), body(104, 50));
             assert_eq!(read(&store, &Key::new(RESULT, "ios", "refers")).unwrap(), body(200, 50));

@@ -6,25 +6,15 @@ use russet_draw::Draw;
 use russet_segstore::{Begin, Durability, Error, Key, MemoryBackend, Put, Small, Store};
 
 use crate::ALWAYS;
-use crate::world::{BLOB, Dice, RESULT, body, id_of, setting, small_options};
+use crate::world::{BLOB, Dice, RESULT, body, body_of, id_of, put, setting, small_options};
 
 /// A store with sealed and unsealed segments, overwritten, deleted and streamed entries.
 fn furnished(clean: bool) -> MemoryBackend {
     let disk = MemoryBackend::new();
     let store = Store::open_on(Arc::new(disk.clone()), small_options(1).0).unwrap();
     for n in 0..40_u64 {
-        store
-            .put(Put::new(
-                Key::new(BLOB, "ns", &n.to_string()),
-                body(n, (n * 37 % 800) as usize),
-            ))
-            .unwrap();
-        store
-            .put(Put::new(
-                Key::new(RESULT, "ns", &(n % 7).to_string()),
-                body(1000 + n, 60),
-            ))
-            .unwrap();
+        put(&store, BLOB, "ns", &n, body(n, (n * 37 % 800) as usize));
+        put(&store, RESULT, "ns", &(n % 7), body(1000 + n, 60));
     }
     store.delete(&Key::new(BLOB, "ns", "5"), Durability::Power).unwrap();
     let Begin::Writer(mut writer) = store.writer(&Put::stream(Key::new(BLOB, "ns", "solo")), None).unwrap() else {
@@ -50,11 +40,8 @@ fn check(disk: &MemoryBackend, clean: bool, story: &str) {
         }
     };
     let look = |key: Key<'_>, expected: Option<u64>| {
-        let seen = store
-            .get(&key)
-            .unwrap()
-            .and_then(|e| e.read_all().ok())
-            .map(|b| id_of(&b));
+        let seen = store.get(&key).unwrap().and_then(|e| e.read_all().ok());
+        let seen = seen.map(|b| id_of(&b));
         assert!(seen.is_none() || seen == expected, "{story}: {key:?} shows {seen:?}");
         let mut buf = Vec::new();
         if let Small::Hit(hit) = store.read_into(&key, 100_000, &mut buf).unwrap() {
@@ -134,17 +121,7 @@ fn a_lost_format_file_is_rebuilt_from_any_segment() {
     disk.tamper("FORMAT", Vec::clear);
     let store = Store::open_on(Arc::new(disk.clone()), small_options(9).0).unwrap();
     assert!(store.recovered().format_rebuilt);
-    assert_eq!(
-        id_of(
-            &store
-                .get(&Key::new(BLOB, "ns", "3"))
-                .unwrap()
-                .unwrap()
-                .read_all()
-                .unwrap()
-        ),
-        3
-    );
+    assert_eq!(id_of(&body_of(&store, BLOB, "ns", "3")), 3);
     drop(store);
     let store = Store::open_on(Arc::new(disk), small_options(9).0).unwrap();
     assert!(!store.recovered().format_rebuilt);

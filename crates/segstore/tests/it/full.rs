@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use russet_segstore::{Begin, Error, Key, MemoryBackend, Options, Outcome, Put, State, Store};
 
-use crate::world::{BLOB, body, id_of, read, setting, small_options};
+use crate::world::{BLOB, alone, body, id_of, read, setting, small_options};
 
 /// Fills the disk to the last byte; names what was stored, by namespace.
 fn fill(store: &Store, stream: bool) -> Vec<(&'static str, u64)> {
@@ -133,11 +133,8 @@ fn child_on_a_small_disk() {
     assert!(freed > 1 << 20, "{freed} bytes are free");
     drop(store);
     stored.retain(|(namespace, _)| *namespace == "kept");
-    check(
-        &Store::open(Path::new(&mount).join("store"), options).unwrap(),
-        &stored,
-        true,
-    );
+    let store = Store::open(Path::new(&mount).join("store"), options).unwrap();
+    check(&store, &stored, true);
 }
 
 /// Writes until there is no room for a single byte more.
@@ -170,25 +167,15 @@ fn a_namespace_can_be_deleted_on_a_real_disk_that_is_full() {
         .arg(dir.path())
         .output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        russet_skip::skipped(
-            russet_skip::test_name!(),
-            "this user cannot mount a file system in a namespace",
-        );
+        let why = "this user cannot mount a file system in a namespace";
+        russet_skip::skipped(russet_skip::test_name!(), why);
         return;
     }
     let script = "mount -t tmpfs -o size=96m none \"$SEGSTORE_SMALL_DISK_DIR\" && exec \"$@\"";
-    let output = unshare()
+    let mut command = unshare();
+    command
         .args(["sh", "-c", script, "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "full::child_on_a_small_disk", "--nocapture"])
-        .env("SEGSTORE_SMALL_DISK", "1")
-        .env("SEGSTORE_SMALL_DISK_DIR", dir.path())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+        .arg(std::env::current_exe().unwrap());
+    command.env("SEGSTORE_SMALL_DISK_DIR", dir.path());
+    alone(&mut command, "full::child_on_a_small_disk", "SEGSTORE_SMALL_DISK");
 }

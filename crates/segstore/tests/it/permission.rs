@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use russet_segstore::{Error, Key, MemoryBackend, Options, Put, State, Store};
 
-use crate::world::{BLOB, RESULT, body, id_of, read, setting, small_options};
+use crate::world::{BLOB, RESULT, alone, body, id_of, put, read, setting, small_options};
 
 fn options() -> Options {
     let mut options = Options::new(1 << 30);
@@ -54,9 +54,7 @@ fn child_without_privileges() {
     assert_eq!(id_of(&read(&store, &first).unwrap()), 7);
     allow(&segments, 0o700);
     for n in 5000..5100 {
-        store
-            .put(Put::new(Key::new(BLOB, "ns", &n.to_string()), body(n, 2000)))
-            .unwrap();
+        put(&store, BLOB, "ns", &n, body(n, 2000));
         stored.push(n);
     }
     drop(store);
@@ -78,30 +76,25 @@ fn child_without_privileges() {
 fn a_permission_lost_while_running_is_an_error_that_passes() {
     let program = std::env::current_exe().unwrap();
     let mut command = if rustix::process::geteuid().is_root() {
-        let mut other = Command::new("setpriv");
-        other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-        let able = other.arg(&program).arg("--list").output();
+        let other = || {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+            command.arg(&program);
+            command
+        };
+        let able = other().arg("--list").output();
         if !able.is_ok_and(|output| output.status.success()) {
             russet_skip::skipped(russet_skip::test_name!(), "another user cannot run this program");
             return;
         }
-        let mut other = Command::new("setpriv");
-        other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-        other.arg(&program);
-        other
+        other()
     } else {
         Command::new(&program)
     };
-    let output = command
-        .args(["--exact", "permission::child_without_privileges", "--nocapture"])
-        .env("SEGSTORE_UNPRIVILEGED", "1")
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
+    alone(
+        &mut command,
+        "permission::child_without_privileges",
+        "SEGSTORE_UNPRIVILEGED",
     );
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use russet_segstore::{Background, Key, Kind, MemoryBackend, Put, Store};
 
-use crate::world::{BLOB, RESULT, body, small_options};
+use crate::world::{BLOB, RESULT, body, fill_with, put, small_options};
 
 #[test]
 fn what_was_vouched_for_outlives_eviction_until_the_lease_ends() {
@@ -20,13 +20,7 @@ fn what_was_vouched_for_outlives_eviction_until_the_lease_ends() {
     assert_eq!(vouch.find(&kept).unwrap().len, 500);
     assert!(vouch.find(&Key::new(BLOB, "ns", "nothing")).is_none());
     assert!(vouch.settle(Duration::from_secs(60)));
-    let fill = |from: u64| {
-        for n in from..from + 2000 {
-            store
-                .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-                .unwrap();
-        }
-    };
+    let fill = |from: u64| fill_with(&store, "scan", from..from + 2000, 600);
     fill(0);
     assert!(store.stats().evicted_segments > 50);
     assert!(store.contains(&kept).is_some());
@@ -61,9 +55,7 @@ fn a_vouch_that_settled_is_true_whatever_eviction_does_meanwhile() {
             let mut n = 0_u64;
             while !over.load(Ordering::SeqCst) {
                 n += 1;
-                store
-                    .put(Put::new(Key::new(BLOB, "scan", &n.to_string()), body(n, 600)))
-                    .unwrap();
+                put(&store, BLOB, "scan", &n, body(n, 600));
             }
         });
         for round in 0..60_u64 {
@@ -109,10 +101,8 @@ fn a_kind_is_listed_and_read_entry_by_entry() {
     listed.sort_by_key(russet_segstore::Listed::sequence);
     for (n, entry) in (0..50_u64).zip(&listed) {
         let opened = store.open_listed(entry).unwrap().unwrap();
-        assert_eq!(
-            (&opened.namespace[..], opened.key),
-            (&b"b"[..], n.to_string().into_bytes())
-        );
+        let seen = (&opened.namespace[..], opened.key);
+        assert_eq!(seen, (&b"b"[..], n.to_string().into_bytes()));
         assert_eq!((opened.body, entry.len()), (body(n, 2000), 2000));
     }
     store.put(Put::new(Key::new(RESULT, "b", "0"), body(9, 9))).unwrap();

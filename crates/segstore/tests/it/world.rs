@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use russet_segstore::{Background, Clock, Durability, Entropy, Key, Kind, Options, Store};
+use russet_segstore::{Background, Clock, Durability, Entropy, Key, Kind, Options, Put, Store};
 
 pub(crate) const BLOB: Kind = Kind::immutable(1);
 pub(crate) const RESULT: Kind = Kind::mutable(1);
@@ -89,6 +89,32 @@ pub(crate) fn small_options(seed: u64) -> (Options, Arc<HandClock>) {
     options.entropy = Arc::new(SeededEntropy(AtomicU64::new(seed)));
     options.durability = Durability::Power;
     (options, clock)
+}
+
+/// Stores an entry that must be taken.
+pub(crate) fn put(store: &Store, kind: Kind, namespace: &str, name: &(impl ToString + ?Sized), body: Vec<u8>) {
+    let name = name.to_string();
+    store.put(Put::new(Key::new(kind, namespace, &name), body)).unwrap();
+}
+
+/// A blob under each of these numbers.
+pub(crate) fn fill_with(store: &Store, namespace: &str, numbers: std::ops::Range<u64>, len: usize) {
+    for n in numbers {
+        put(store, BLOB, namespace, &n, body(n, len));
+    }
+}
+
+/// Runs one test of this program by itself, with that variable set, which is what it waits for.
+pub(crate) fn alone(command: &mut std::process::Command, test: &str, variable: &str) {
+    let command = command.args(["--exact", test, "--nocapture"]).env(variable, "1");
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// The body of an entry that must be there.
+pub(crate) fn body_of(store: &Store, kind: Kind, namespace: &str, name: &(impl ToString + ?Sized)) -> Vec<u8> {
+    read(store, &Key::new(kind, namespace, &name.to_string())).unwrap()
 }
 
 /// The body of an entry, or `None` for a miss.

@@ -1,7 +1,7 @@
 //! What is true of every call: it ends when its client stops waiting, it is counted while it lasts, and it is told of afterwards.
 
 use super::{World, code, connect, noise};
-use crate::node::{DEADLINE, Node, Options, until};
+use crate::node::{CLIENT_SECRET, DEADLINE, Node, Options, reports_usage, until, words};
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -77,11 +77,8 @@ async fn a_call_ends_when_its_client_stops_waiting() {
         resource_name: name.clone(),
     };
     let kept = world.bytes().query_write_status(query).await.unwrap().into_inner();
-    assert_eq!(
-        (kept.committed_size, kept.complete),
-        (1000, false),
-        "what was sent can be resumed"
-    );
+    let resumable = (kept.committed_size, kept.complete);
+    assert_eq!(resumable, (1000, false), "what was sent can be resumed");
     // An answer that has begun ends too.
     let watch = framed(&russet_reapi::proto::health::HealthCheckRequest::default());
     assert_eq!(status(&world, WATCH, "200000u", whole(watch)).await, "4");
@@ -89,14 +86,11 @@ async fn a_call_ends_when_its_client_stops_waiting() {
     assert_eq!(status(&world, FIND, "1H", whole(find.clone())).await, "0");
     assert_eq!(status(&world, FIND, "0n", whole(find.clone())).await, "4");
     for nonsense in ["1", "S", "1s", "-1S", "123456789S", "1 S"] {
-        assert_eq!(
-            status(&world, FIND, nonsense, whole(find.clone())).await,
-            "3",
-            "{nonsense}"
-        );
+        let answer = status(&world, FIND, nonsense, whole(find.clone())).await;
+        assert_eq!(answer, "3", "{nonsense}");
     }
-    let inflight = || world.node.send("GET", "/ready", b"").json().unwrap()["grpc_inflight_requests"].as_i64();
-    until("the calls are over", || (inflight() == Some(0)).then_some(()));
+    let inflight = || world.node.ready("grpc_inflight_requests");
+    until("the calls are over", || (inflight() == 0).then_some(()));
 }
 
 /// `/ready` said 0 whatever was under way, and counted calls as HTTP requests.
@@ -114,10 +108,9 @@ async fn calls_in_flight_are_told_apart_and_waited_for() {
     let writing = tokio::spawn(async move { bytes.write(stream).await });
     let node = &world.node;
     let counts = || {
-        let ready = node.send("GET", "/ready", b"").json().unwrap();
         (
-            ready["grpc_inflight_requests"].as_i64().unwrap(),
-            ready["http_inflight_requests"].as_i64().unwrap(),
+            node.ready("grpc_inflight_requests"),
+            node.ready("http_inflight_requests"),
         )
     };
     tokio::task::block_in_place(|| {
@@ -139,24 +132,10 @@ async fn calls_in_flight_are_told_apart_and_waited_for() {
 async fn usage_says_how_clients_spoke() {
     let dir = tempfile::tempdir().unwrap();
     let plane = crate::sink::Sink::start(|_| 202);
-    let url = plane.url();
-    let args = [
-        "--bind-address",
-        "127.0.0.1",
-        "--auth-anonymous",
-        "read-write",
-        "--control-plane-url",
-        &url,
-        "--control-plane-client-id",
-        "node",
-        "--usage-window-secs",
-        "3600",
-        "--usage-flush-interval-ms",
-        "20",
-    ];
+    let flags = format!("{} --usage-flush-interval-ms 20", reports_usage(&plane.url()));
     let options = Options {
-        args: &args,
-        env: &[("KURA_CONTROL_PLANE_CLIENT_SECRET", "client-secret-value")],
+        args: &words(&flags),
+        env: &[CLIENT_SECRET],
     };
     let world = World::with(Node::start_in(dir.path(), &options));
     let content = noise(3, 300_000);
@@ -164,30 +143,32 @@ async fn usage_says_how_clients_spoke() {
     assert!(world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap() == content);
     let over_http = world.node.send("GET", &format!("/cas/{}", digest.hex()), b"");
     assert!(over_http.body == content);
-    let expected = [
-        ("download", "grpc", 300_000),
-        ("download", "http", 300_000),
-        ("upload", "grpc", 300_000),
-    ];
+    let expected = ["download grpc 300000", "download http 300000", "upload grpc 300000"];
     until("the window is flushed", || {
         let text = std::fs::read_to_string(dir.path().join("usage-window.jsonl")).ok()?;
-        let mut told: Vec<_> = text
+        let events = text
             .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .filter(|event| event["artifact_kind"] == "reapi")
-            .map(|event| {
-                let text_of = |name: &str| event[name].as_str().unwrap().to_owned();
-                (
-                    text_of("operation"),
-                    text_of("protocol"),
-                    event["bytes"].as_i64().unwrap(),
-                )
-            })
-            .collect();
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let ours = events.filter(|event| event["artifact_kind"] == "reapi");
+        let text_of = |event: &serde_json::Value, name: &str| event[name].as_str().unwrap().to_owned();
+        let told = ours.map(|event| {
+            let (operation, protocol) = (text_of(&event, "operation"), text_of(&event, "protocol"));
+            format!("{operation} {protocol} {}", event["bytes"])
+        });
+        let mut told: Vec<_> = told.collect();
         told.sort();
-        let told: Vec<_> = told.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), *c)).collect();
         (told == expected).then_some(())
     });
+}
+
+/// Takes the first message and goes away; its length.
+async fn read_a_little(world: &World, name: &str) -> u64 {
+    let request = ReadRequest {
+        resource_name: name.to_owned(),
+        ..Default::default()
+    };
+    let mut cut = world.bytes().read(request).await.unwrap().into_inner();
+    cut.message().await.unwrap().unwrap().data.len() as u64
 }
 
 /// A hit counted the bytes that were asked for, however few of them left, and of compressed ones those nobody sent.
@@ -202,28 +183,17 @@ async fn bytes_count_when_they_are_sent() {
     let content = noise(4, 64 << 20);
     let digest = world.store(&content).await;
     let name = format!("blobs/{digest}");
-    let request = ReadRequest {
-        resource_name: name.clone(),
-        ..Default::default()
-    };
-    let mut cut = world.bytes().read(request).await.unwrap().into_inner();
-    let first = cut.message().await.unwrap().unwrap().data.len() as u64;
-    drop(cut);
+    let first = read_a_little(&world, &name).await;
     let counted = tokio::task::block_in_place(|| until("the reader is gone", || Some(sent()).filter(|sent| *sent > 0)));
     assert!((first..60 << 20).contains(&counted), "{counted}");
     let zeros = vec![0; 3_000_000];
     let digest = world.store(&zeros).await;
     let before = sent();
-    let compressed = world
-        .read(&format!("compressed-blobs/zstd/{digest}"), 0, 0)
-        .await
-        .unwrap();
-    assert_eq!(sent() - before, compressed.len() as u64);
+    let compressed = world.read(&format!("compressed-blobs/zstd/{digest}"), 0, 0).await;
+    assert_eq!(sent() - before, compressed.unwrap().len() as u64);
     let before = sent();
-    assert_eq!(
-        world.read(&format!("blobs/{digest}"), 10, 500).await.unwrap().len(),
-        500
-    );
+    let part = world.read(&format!("blobs/{digest}"), 10, 500).await;
+    assert_eq!(part.unwrap().len(), 500);
     assert_eq!(sent() - before, 500);
 }
 
@@ -233,13 +203,7 @@ async fn a_call_that_was_cancelled_is_no_success() {
     let world = World::start(&[]);
     let content = noise(5, 64 << 20);
     let digest = world.store(&content).await;
-    let request = ReadRequest {
-        resource_name: format!("blobs/{digest}"),
-        ..Default::default()
-    };
-    let mut cut = world.bytes().read(request).await.unwrap().into_inner();
-    cut.message().await.unwrap().unwrap();
-    drop(cut);
+    read_a_little(&world, &format!("blobs/{digest}")).await;
     let count = |code: u8| {
         let line = format!("kura_grpc_requests_total_total{{method=\"ByteStream.Read\",code=\"{code}\"}}");
         world.node.counter(&line)
@@ -275,10 +239,8 @@ async fn capabilities_say_what_the_server_does() {
     };
     let cache = ask(Request::new(reapi::GetCapabilitiesRequest::default())).await;
     assert_eq!(cache.digest_functions, [1, 9]);
-    assert_eq!(
-        (cache.supported_compressors, cache.supported_batch_update_compressors),
-        (vec![1], vec![1])
-    );
+    assert_eq!(cache.supported_compressors, [1]);
+    assert_eq!(cache.supported_batch_update_compressors, [1]);
     assert!(cache.action_cache_update_capabilities.unwrap().update_enabled);
     assert!(!cache.split_blob_support && !cache.splice_blob_support);
     assert_eq!(cache.max_cas_blob_size_bytes, 2 << 30, "half of the capacity");

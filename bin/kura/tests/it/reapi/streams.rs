@@ -85,10 +85,8 @@ async fn thousands_of_abandoned_streams_do_no_harm() {
     }
     while tasks.join_next().await.is_some() {}
     let digest = world.store(b"still here").await;
-    assert_eq!(
-        world.read(&format!("blobs/{digest}"), 0, 0).await.unwrap(),
-        b"still here"
-    );
+    let read = world.read(&format!("blobs/{digest}"), 0, 0).await;
+    assert_eq!(read.unwrap(), b"still here");
     let status = std::fs::read_to_string(format!("/proc/{}/status", world.node.pid())).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib: u64 = resident.trim().trim_end_matches(" kB").trim().parse().unwrap();

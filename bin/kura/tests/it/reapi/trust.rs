@@ -1,7 +1,7 @@
 //! Whose data a call is about, and whether it may.
 
 use super::{World, code, connect, wire};
-use crate::node::{GUARDED, Node, Options};
+use crate::node::{GUARDED, Node};
 use russet_conformance::http::tokens::{grants, hs256, now};
 use russet_reapi::Function;
 use russet_reapi::client::tonic::{Code, Request};
@@ -10,10 +10,8 @@ use russet_reapi::proto::reapi;
 const SECRET: &str = "kura-auth-jwt-secret-of-the-tests";
 
 fn guarded() -> World {
-    World::with(Node::start_with(&Options {
-        args: &GUARDED,
-        env: &[("KURA_AUTH_JWT_SECRET", SECRET)],
-    }))
+    let env = [("KURA_AUTH_JWT_SECRET", SECRET)];
+    World::with(Node::told(&GUARDED.join(" "), &env))
 }
 
 fn bearer(claims: &serde_json::Value) -> String {
@@ -49,10 +47,8 @@ async fn the_account_of_a_call_must_be_the_nodes() {
     assert!(ask(&[]).await.is_ok());
     assert!(ask(&[("x-tuist-account-handle", "acme")]).await.is_ok());
     assert!(ask(&[("x-kura-tenant-id", "ACME")]).await.is_ok());
-    assert_eq!(
-        code(ask(&[("x-tuist-account-handle", "other")]).await),
-        Code::PermissionDenied
-    );
+    let other = ask(&[("x-tuist-account-handle", "other")]).await;
+    assert_eq!(code(other), Code::PermissionDenied);
     let two = ask(&[("x-kura-tenant-id", "acme"), ("x-tuist-account-handle", "other")]).await;
     assert_eq!(code(two), Code::InvalidArgument);
 }
@@ -62,16 +58,11 @@ async fn payment_is_told_apart_from_other_refusals() {
     let world = guarded();
     let claims = serde_json::json!({"exp": now() + 600, "cache_grants": {}, "cache_payment_required": ["acme"]});
     let owing = bearer(&claims);
-    let refused = world
-        .cas()
-        .find_missing_blobs(with(find("ios"), &[("authorization", &owing)]))
-        .await
-        .unwrap_err();
+    let request = with(find("ios"), &[("authorization", &owing)]);
+    let refused = world.cas().find_missing_blobs(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
-    assert_eq!(
-        refused.metadata().get("tuist-refusal-reason").unwrap(),
-        "payment_required"
-    );
+    let reason = refused.metadata().get("tuist-refusal-reason");
+    assert_eq!(reason.unwrap(), "payment_required");
 }
 
 #[tokio::test]
@@ -88,10 +79,8 @@ async fn a_draining_node_sends_calls_elsewhere_but_still_says_what_it_can_do() {
         }
     }
     let mut capabilities = russet_reapi::client::CapabilitiesClient::new(connect(&world.node).channel);
-    assert!(
-        capabilities
-            .get_capabilities(reapi::GetCapabilitiesRequest::default())
-            .await
-            .is_ok()
-    );
+    let answer = capabilities
+        .get_capabilities(reapi::GetCapabilitiesRequest::default())
+        .await;
+    assert!(answer.is_ok());
 }
