@@ -13,6 +13,8 @@
 pub mod chart;
 pub mod host;
 pub mod over_ssh;
+pub mod rack;
+pub mod rights;
 mod yard;
 
 use std::path::Path;
