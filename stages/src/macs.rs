@@ -17,6 +17,8 @@ mod cluster;
 
 pub mod host;
 pub mod over_ssh;
+pub mod rack;
+pub mod rights;
 mod yard;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -15,6 +15,7 @@ pub mod chart;
 pub mod cluster;
 pub mod crds;
 pub mod identity;
+pub mod object;
 pub mod overlay;
 pub mod program;
 pub mod sandbox;

@@ -24,6 +24,25 @@ impl<T> Look<T> {
     pub fn not_yet(seen: impl Debug) -> Self {
         Self::NotYet(format!("{seen:?}"))
     }
+
+    /// This value if it is as wanted; else it is what was seen.
+    pub fn value_if(wanted: bool, value: T) -> Self
+    where
+        T: Debug,
+    {
+        if wanted {
+            Self::Done(value)
+        } else {
+            Self::not_yet(value)
+        }
+    }
+}
+
+impl Look<()> {
+    /// Done if this is as wanted; else it is what was seen.
+    pub fn done_if(wanted: bool, seen: impl Debug) -> Self {
+        if wanted { Self::Done(()) } else { Self::not_yet(seen) }
+    }
 }
 
 /// Looks until the condition holds. An error from `look` is remembered as "seen" and retried: while a cluster starts, errors are normal.

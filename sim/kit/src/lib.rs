@@ -7,6 +7,7 @@ pub mod clock;
 pub mod control;
 pub mod fault;
 pub mod log;
+pub mod logged;
 pub mod program;
 pub mod wire;
 

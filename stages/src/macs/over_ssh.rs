@@ -72,6 +72,10 @@ impl Doors {
         Ok(options)
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Where the emulated Scaleway says they are.
     pub fn addresses(&self) -> AddressPlan {
         AddressPlan::LoopbackEach { ssh_port: self.port }

@@ -63,11 +63,7 @@ async fn play(cluster: &TestCluster, seed: u64) -> Result<()> {
             wait::until("something to be done", PATIENCE, || async {
                 let serving = world.serving().await?;
                 let reached = done() >= moment || serving >= 1;
-                Ok(if reached {
-                    Look::Done(())
-                } else {
-                    Look::not_yet((done(), moment))
-                })
+                Ok(Look::done_if(reached, (done(), moment)))
             })
             .await?;
             world.delete_machine(machine).await?;

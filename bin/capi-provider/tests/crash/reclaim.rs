@@ -41,11 +41,7 @@ async fn until_pooled(world: &World, id: &str) -> Result<()> {
     world.until_orphans_count().await?;
     wait::until("the orphan to be pooled", PATIENCE, || async {
         let name = name_of(world, id);
-        Ok(if name.starts_with(POOL) {
-            Look::Done(())
-        } else {
-            Look::not_yet(name)
-        })
+        Ok(Look::done_if(name.starts_with(POOL), name))
     })
     .await?;
     world.check_at_rest().await

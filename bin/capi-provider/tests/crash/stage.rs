@@ -5,21 +5,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
 use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use russet_api::labels;
 use russet_capi_provider::identity::BOOTSTRAP_GROUP;
 use russet_testkit::wait::{self, Look};
-use russet_testkit::{Extras, TestCluster, crds};
+use russet_testkit::{Extras, TestCluster, crds, object};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -109,8 +107,7 @@ impl Stage {
     }
 
     fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        object::api(&self.client, Some(&self.namespace), &format!("{group}/{version}"), kind)
     }
 
     /// Machines of one of our kinds.
@@ -121,10 +118,7 @@ impl Stage {
     async fn make(&self, group: &str, version: &str, kind: &str, mut object: Value) -> Result<DynamicObject> {
         object["apiVersion"] = json!(format!("{group}/{version}"));
         object["kind"] = json!(kind);
-        let object: DynamicObject = serde_json::from_value(object)?;
-        let api = self.api(group, version, kind);
-        let made = api.create(&PostParams::default(), &object).await;
-        made.with_context(|| format!("failed to make a {kind}"))
+        object::create(&self.client, Some(&self.namespace), object).await
     }
 
     /// A machine as core would make it. Nodes have no namespace, so the name must not repeat.
@@ -186,11 +180,7 @@ impl Stage {
     pub(crate) async fn until_unclaimed(&self, family: &str) -> Result<()> {
         wait::until("all claims to be dropped", PATIENCE, || async {
             let claims = self.claims(family).await?;
-            Ok(if claims.is_empty() {
-                Look::Done(())
-            } else {
-                Look::not_yet(claims)
-            })
+            Ok(Look::done_if(claims.is_empty(), claims))
         })
         .await
     }

@@ -16,16 +16,15 @@ use russet_capi_provider::inventory::Inventories;
 use russet_capi_provider::metrics::ProviderMetrics;
 use russet_capi_provider::registry::Registry;
 use russet_capi_provider::spend::Budget;
-use russet_scaleway::config::Proxy;
-use russet_scaleway::{Client, Config, Context, Rate};
-use russet_sim_scaleway::{DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Minis, Options, Sim, Zone};
-use russet_telemetry::{Metrics, Secret};
+use russet_scaleway::{Client, Context, Rate};
+use russet_sim_scaleway::{Minis, Options, Sim, Zone};
+use russet_telemetry::Metrics;
 use russet_testkit::wait::{self, Look};
 use russet_testkit::{Extras, TestCluster, crds};
 use serde_json::json;
 
 use crate::life::Life;
-use crate::replica::Replica;
+use crate::replica::{Replica, scaleway};
 use crate::stage::{PATIENCE, bootstrappers, cluster, core_crds};
 use crate::suite::Played as _;
 use crate::world::World;
@@ -37,16 +36,14 @@ async fn a_call_that_our_own_limiter_holds_back_too_long_is_never_sent() -> Resu
     let ids = sim.handle().add_minis(Minis::default())?;
     let server = ids[0].as_str().parse()?;
     let zone = "fr-par-1".parse()?;
-    let project = DEFAULT_PROJECT.to_string().parse()?;
-    let mut config = Config::new(DEFAULT_ACCESS_KEY, Secret::from(DEFAULT_SECRET_KEY), project, sim.url())?;
-    config.proxy = Proxy::Never;
+    let mut config = scaleway(sim.url())?;
     config.rate = Rate {
         burst: NonZeroU32::MIN,
         interval: Duration::from_secs(1),
     };
-    let scaleway = Client::new(&config, Context::default())?;
+    let client = Client::new(&config, Context::default())?;
     let metrics = ProviderMetrics::new(&Metrics::new());
-    let inventories = Inventories::new(scaleway.clone(), Registry::default(), metrics, Budget::new(None));
+    let inventories = Inventories::new(client, Registry::default(), metrics, Budget::new(None));
     inventories.see(&zone, &server).await?;
     let call = HostCall::Rename {
         to: "too-late".to_owned(),
@@ -118,11 +115,7 @@ async fn nothing_is_done_to_a_host_while_the_api_server_forgets_the_intent() -> 
     let name = world.add_machine().await?;
     wait::until("the provider to find out", PATIENCE, || async {
         let waits = replica.metric(&["russet_reconcile_total", "apple-silicon-machine", "waiting"]);
-        Ok(if waits >= Some(1.0) {
-            Look::Done(())
-        } else {
-            Look::not_yet(waits)
-        })
+        Ok(Look::done_if(waits >= Some(1.0), waits))
     })
     .await?;
     let changes: Vec<_> = world.sim.handle().journal();
@@ -158,11 +151,7 @@ async fn a_leader_that_is_replaced_in_mid_bootstrap_is_followed_by_one_that_fini
     let knocked = async |times: usize| {
         wait::until("a set-up to begin", PATIENCE, || async {
             let knocks = world.ledger.knocks();
-            Ok(if knocks >= times {
-                Look::Done(())
-            } else {
-                Look::not_yet(knocks)
-            })
+            Ok(Look::done_if(knocks >= times, knocks))
         })
         .await
     };
@@ -247,11 +236,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
     world.until_orphans_count().await?;
     wait::until("both to be reported", PATIENCE, || async {
         let found = (count("credential_secret"), count("ssh_key"));
-        Ok(if found == (Some(1.0), Some(1.0)) {
-            Look::Done(())
-        } else {
-            Look::not_yet(found)
-        })
+        Ok(Look::done_if(found == (Some(1.0), Some(1.0)), found))
     })
     .await?;
     ensure!(
@@ -275,11 +260,7 @@ async fn what_machines_that_are_gone_left_behind_is_reported_by_kind() -> Result
     world.until_orphans_count().await?;
     wait::until("its token to be reported", PATIENCE, || async {
         let found = count("bootstrap_token");
-        Ok(if found == Some(1.0) {
-            Look::Done(())
-        } else {
-            Look::not_yet(found)
-        })
+        Ok(Look::done_if(found == Some(1.0), found))
     })
     .await?;
     let tokens: Api<KubeSecret> = Api::namespaced(world.stage.client.clone(), "kube-system");

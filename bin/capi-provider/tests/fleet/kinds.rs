@@ -71,11 +71,19 @@ async fn rule_t1_a_machine_is_the_copy_of_its_template_with_the_metadata_asked_f
     yard.template("macos", json!({"type": "M2-L", "hostCPU": 6}))
         .await
         .unwrap();
+    let labels = json!({"tuist.dev/from-template": "yes"});
+    let labelled = Patch::Merge(json!({"spec": {"template": {"metadata": {"labels": labels}}}}));
+    let templates = yard.api(INFRA, "v1alpha1", "ScalewayAppleSiliconMachineTemplate");
+    let patched = templates.patch("macos", &PatchParams::default(), &labelled).await;
+    patched.unwrap();
     yard.deployment("macos", "macos", 1).await.unwrap();
     let mac = yard.mac_until("a clone", |_| true).await.unwrap();
     assert_eq!(mac.spec.host_cpu, Some(6));
     assert_eq!(mac.spec.adopt_pool_prefix.as_deref(), Some(yard.pool.as_str()));
-    assert_eq!(mac.labels().get("fleet").map(String::as_str), Some("macos"));
+    let label = |name: &str| mac.labels().get(name).map(String::as_str);
+    assert_eq!(label("fleet"), Some("macos"));
+    assert_eq!(label("tuist.dev/from-template"), Some("yes"));
+    assert_eq!(label(&format!("{CORE}/cluster-name")), Some("fleet"));
     assert_eq!(mac.annotations()[&format!("{CORE}/cloned-from-name")], "macos");
 }
 

@@ -156,11 +156,7 @@ async fn joined(site: &Site, yard: &Yard<'_>, fleet: &str, product: &str) -> Res
         PATIENCE,
         || async {
             let left = server_of(site, &provider_id)?.user_data;
-            Ok(if left.is_none() {
-                Look::Done(())
-            } else {
-                Look::not_yet("it is there")
-            })
+            Ok(Look::done_if(left.is_none(), "it is there"))
         },
     )
     .await?;
@@ -203,7 +199,7 @@ async fn runs_a_pod_with_a_volume(site: &Site, yard: &Yard<'_>, fleet: &str, nod
         let status = pods.get(fleet).await?.status.unwrap_or_default();
         let conditions = status.conditions.clone().unwrap_or_default();
         let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        Ok(if ready { Look::Done(()) } else { Look::not_yet(status) })
+        Ok(Look::done_if(ready, status))
     })
     .await?;
     let running = pods.get(fleet).await?.spec.and_then(|spec| spec.node_name);
@@ -301,11 +297,7 @@ async fn nothing_is_left(site: &Site, yard: &Yard<'_>, nodes: &[Node], before: &
     }
     wait::until("nothing to be left", LONG, || async {
         let traces = left::traces(site, yard, &names).await?;
-        Ok(if traces.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(traces)
-        })
+        Ok(Look::done_if(traces.is_empty(), traces))
     })
     .await
 }

@@ -80,11 +80,10 @@ async fn ready_on(yard: &Yard<'_>, node: &str) -> Result<()> {
         let ready = conditions
             .into_iter()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        Ok(if ready && spec.node_name.as_deref() == Some(node) {
-            Look::Done(())
-        } else {
-            Look::not_yet((spec.node_name, status))
-        })
+        Ok(Look::done_if(
+            ready && spec.node_name.as_deref() == Some(node),
+            (spec.node_name, status),
+        ))
     })
     .await
 }
@@ -101,7 +100,7 @@ impl Cache {
             let told: Vec<_> = events.list(&lost).await?.items;
             let about: Vec<_> = told.into_iter().map(|event| event.involved_object).collect();
             let old = about.iter().any(|object| object.uid.as_ref() == Some(&self.claim));
-            Ok(if old { Look::Done(()) } else { Look::not_yet(about) })
+            Ok(Look::done_if(old, about))
         })
         .await
     }

@@ -6,20 +6,19 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt as _};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use russet_capi_provider::identity::{Identities, IdentityArgs, JoinCredentials, ServingNames, Settings, approver};
 use russet_capi_provider::machine_ref::MachineRef;
+use russet_stages::macs::rights::{self, client_of};
 use russet_testkit::identity::Granted;
 use russet_testkit::wait::{self, Look, PATIENCE};
-use russet_testkit::{Sandbox, TestCluster};
+use russet_testkit::{Sandbox, TestCluster, object};
 use serde_json::{Value, json};
 
-use crate::support::{self, Running, client_of};
+use crate::support::{self, Running};
 
 pub(crate) const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub(crate) const SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -33,7 +32,7 @@ pub(crate) struct Provider {
 }
 
 pub(crate) async fn provider(sandbox: &Sandbox<'_>) -> Result<Provider> {
-    let who = support::provider(sandbox).grant().await?;
+    let who = rights::provider(sandbox).await?.grant().await?;
     let settings = Settings::new(&IdentityArgs::default(), sandbox.namespace().to_owned());
     let identities = Identities::new(client_of(&who).await?, settings);
     let requests = identities.requests();
@@ -176,13 +175,11 @@ pub(crate) fn addressed(address: &str) -> Value {
 }
 
 pub(crate) async fn set_status(client: &Client, machine: &MachineRef, status: Value) -> Result<()> {
-    let kind = GroupVersionKind::gvk(
-        "infrastructure.cluster.x-k8s.io",
-        "v1alpha1",
+    let (version, kind) = (
+        "infrastructure.cluster.x-k8s.io/v1alpha1",
         "ScalewayAppleSiliconMachine",
     );
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), &machine.namespace, &ApiResource::from_gvk(&kind));
+    let api = object::api(client, Some(&machine.namespace), version, kind);
     api.patch_status(&machine.name, &PatchParams::default(), &Patch::Merge(status))
         .await?;
     Ok(())

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use russet_api::conditions;
+use russet_stages::macs::rights;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use crate::support::{self, merge};
 async fn core_connects_through_the_secret_we_supply_and_the_cluster_becomes_available() -> Result<()> {
     let test_cluster = support::cluster().await?;
     let sandbox = test_cluster.sandbox("kubeconfig").await?;
-    support::capi_remote(&sandbox.client().await?, sandbox.namespace()).await?;
+    rights::core(&sandbox.client().await?, sandbox.namespace()).await?;
     let mut settings = settings(&sandbox);
     settings.zones = vec!["fr-par-1".into(), "fr-par-3".into()];
     let world = world(&sandbox, settings).await?;
@@ -83,7 +84,7 @@ async fn core_connects_through_the_secret_we_supply_and_the_cluster_becomes_avai
 async fn nothing_is_written_while_nothing_changes() -> Result<()> {
     let test_cluster = support::cluster().await?;
     let sandbox = test_cluster.sandbox("quiet").await?;
-    support::capi_remote(&sandbox.client().await?, sandbox.namespace()).await?;
+    rights::core(&sandbox.client().await?, sandbox.namespace()).await?;
     let world = world(&sandbox, settings(&sandbox)).await?;
     world.fleet(&sandbox, json!({})).await?;
     world.core_says("Available", "True").await?;
@@ -141,7 +142,7 @@ async fn a_missing_service_account_is_named_and_healed_and_a_new_one_gives_a_new
         "nothing is ready yet"
     );
 
-    support::capi_remote(&world.admin, sandbox.namespace()).await?;
+    rights::core(&world.admin, sandbox.namespace()).await?;
     world.condition("Ready", "True", "Ready").await?;
     world.condition("Available", "True", "Ready").await?;
     let first = world.secret().await?;
@@ -163,7 +164,7 @@ async fn a_token_past_half_of_its_life_is_replaced() -> Result<()> {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let sandbox = support::cluster().await?.sandbox("renew").await?;
-    support::capi_remote(&sandbox.client().await?, sandbox.namespace()).await?;
+    rights::core(&sandbox.client().await?, sandbox.namespace()).await?;
     let world = world(&sandbox, settings(&sandbox)).await?;
     world.fleet(&sandbox, json!({})).await?;
     world.condition("Available", "True", "Ready").await?;
@@ -206,11 +207,7 @@ async fn a_token_past_half_of_its_life_is_replaced() -> Result<()> {
     wait::until("a new token", PATIENCE, || async {
         let data = world.secret().await?.data.unwrap_or_default();
         let (_, ends) = life(&String::from_utf8(data["value"].0.clone())?)?;
-        Ok(if ends > now + 3600 {
-            Look::Done(())
-        } else {
-            Look::not_yet(ends)
-        })
+        Ok(Look::done_if(ends > now + 3600, ends))
     })
     .await?;
     world.condition("Available", "True", "Ready").await?;
@@ -221,7 +218,7 @@ async fn a_token_past_half_of_its_life_is_replaced() -> Result<()> {
 #[tokio::test]
 async fn a_paused_cluster_waits_and_one_that_somebody_else_manages_is_not_touched() -> Result<()> {
     let sandbox = support::cluster().await?.sandbox("paused").await?;
-    support::capi_remote(&sandbox.client().await?, sandbox.namespace()).await?;
+    rights::core(&sandbox.client().await?, sandbox.namespace()).await?;
     let world = world(&sandbox, settings(&sandbox)).await?;
     // Before anybody refers to it, there is nothing to do but to say so.
     world.infra(&sandbox, json!({"cluster.x-k8s.io/paused": ""})).await?;
@@ -297,7 +294,7 @@ async fn a_paused_cluster_waits_and_one_that_somebody_else_manages_is_not_touche
 async fn an_api_server_that_does_not_answer_is_said_and_heals() -> Result<()> {
     let test_cluster = support::cluster().await?;
     let sandbox = test_cluster.sandbox("silent").await?;
-    support::capi_remote(&sandbox.client().await?, sandbox.namespace()).await?;
+    rights::core(&sandbox.client().await?, sandbox.namespace()).await?;
     let real = test_cluster
         .control_plane()
         .server()

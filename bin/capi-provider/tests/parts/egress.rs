@@ -6,12 +6,13 @@ use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use russet_capi_provider::egress::{Egress, EgressArgs, Error, Invalid};
 use russet_capi_provider::machine_ref::MachineRef;
+use russet_stages::macs::rights::client_of;
 use russet_testkit::Sandbox;
 use russet_testkit::identity::rule;
 use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
-use crate::support::{self, applier, client_of, merge};
+use crate::support::{self, applier, merge};
 
 fn args(sandbox: &Sandbox<'_>) -> EgressArgs {
     EgressArgs {

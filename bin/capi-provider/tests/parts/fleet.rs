@@ -6,13 +6,13 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::Client;
 use kube::api::{Api, DynamicObject};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
 use russet_api::ScalewayAppleSiliconCluster;
 use russet_api::conditions::{self, Condition};
 use russet_capi_provider::cluster::{self, Settings};
+use russet_stages::macs::rights;
 use russet_testkit::Sandbox;
 use russet_testkit::identity::Granted;
+use russet_testkit::object;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::{Value, json};
 
@@ -39,12 +39,11 @@ pub(crate) fn settings(sandbox: &Sandbox<'_>) -> Settings {
 /// The controller, in a namespace of its own.
 pub(crate) async fn world(sandbox: &Sandbox<'_>, settings: Settings) -> Result<World> {
     let admin = sandbox.client().await?;
-    let who = support::provider(sandbox).grant().await?;
+    let who = rights::provider(sandbox).await?.grant().await?;
     let running = support::run(sandbox, &who, |manager| vec![cluster::component(manager, settings)]).await?;
-    let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster");
     Ok(World {
         infras: Api::namespaced(admin.clone(), sandbox.namespace()),
-        clusters: Api::namespaced_with(admin.clone(), sandbox.namespace(), &ApiResource::from_gvk(&kind)),
+        clusters: object::api(&admin, Some(sandbox.namespace()), "cluster.x-k8s.io/v1beta2", "Cluster"),
         secrets: Api::namespaced(admin.clone(), sandbox.namespace()),
         admin,
         who,
@@ -109,11 +108,7 @@ impl World {
                 .cloned();
             let conditions = conditions.unwrap_or_default();
             let holds = conditions.iter().any(|c| c["type"] == type_ && c["status"] == status);
-            Ok(if holds {
-                Look::Done(())
-            } else {
-                Look::not_yet(conditions)
-            })
+            Ok(Look::done_if(holds, conditions))
         })
         .await
     }

@@ -16,11 +16,12 @@ use russet_scaleway::{Client, Config, Context as Shared, Kind};
 use russet_sim_scaleway::{
     Act, DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Deed, Fault, Options, Permission, PermissionSet, Sim,
 };
+use russet_stages::macs::rights::{self, client_of};
 use russet_telemetry::Secret;
 use russet_testkit::Sandbox;
 use serde_json::json;
 
-use crate::support::{self, client_of, merge};
+use crate::support::{self, merge};
 
 const KEYS: &str = "/iam/v1alpha1/ssh-keys";
 const OTHER_PROJECT: &str = "0a11ce00-0000-4000-a000-00000000000b";
@@ -37,12 +38,30 @@ fn default_client(sim: &Sim) -> Result<Client> {
 
 /// A provider that was just started: it remembers nothing.
 fn keys(client: &kube::Client, sim: &Sim, sandbox: &Sandbox<'_>) -> Result<FleetKeys> {
+    keys_by(client, default_client(sim)?, sandbox)
+}
+
+/// The same with another key of Scaleway's.
+fn keys_by(client: &kube::Client, scaleway: Client, sandbox: &Sandbox<'_>) -> Result<FleetKeys> {
+    let namespace = sandbox.namespace().to_owned();
     Ok(FleetKeys::new(
         client.clone(),
-        default_client(sim)?,
-        sandbox.namespace().to_owned(),
+        scaleway,
+        namespace,
         DEFAULT_PROJECT.parse()?,
     ))
+}
+
+/// A key of Scaleway's for all projects, with all that a provider needs.
+fn scaleway_key(access: &str, secret: &str) -> Deed {
+    Deed::AddKey {
+        access_key: access.to_owned(),
+        secret_key: secret.to_owned(),
+        organization_id: None,
+        projects: None,
+        permission_sets: PermissionSet::PROVIDER.into(),
+        expires_at: None,
+    }
 }
 
 async fn registered(sim: &Sim) -> Result<Vec<SshKey>> {
@@ -60,7 +79,7 @@ async fn racing_callers_on_an_empty_cluster_end_with_one_key_everywhere() -> Res
     let cluster = support::cluster().await?;
     for doubles in [Permission::Refuse, Permission::Accept] {
         let sandbox = cluster.sandbox("fleet-key-race").await?;
-        let who = support::provider(&sandbox).grant().await?;
+        let who = rights::provider(&sandbox).await?.grant().await?;
         let client = client_of(&who).await?;
         let sim = Sim::start(Options::default()).await?;
         sim.handle().set(|settings| settings.duplicate_ssh_keys = doubles);
@@ -202,32 +221,14 @@ async fn an_older_key_of_the_name_gives_way_in_our_project_and_in_no_other() -> 
         name: "theirs".into(),
         organization_id: None,
     })?;
-    sim.handle().perform(Deed::AddKey {
-        access_key: "SCWWHOLEORGANISATION".into(),
-        secret_key: "5ca1ab1e-0000-4000-a000-00000000000b".into(),
-        organization_id: None,
-        projects: None,
-        permission_sets: PermissionSet::PROVIDER.into(),
-        expires_at: None,
-    })?;
-    let whole = |project| {
-        scaleway(
-            &sim,
-            "SCWWHOLEORGANISATION",
-            "5ca1ab1e-0000-4000-a000-00000000000b",
-            project,
-        )
-    };
+    let (access, secret) = ("SCWWHOLEORGANISATION", "5ca1ab1e-0000-4000-a000-00000000000b");
+    sim.handle().perform(scaleway_key(access, secret))?;
+    let whole = |project| scaleway(&sim, access, secret, project);
     let donor = keys(&client, &sim, &sandbox)?.ensure("donor").await?;
     let ours = whole(DEFAULT_PROJECT)?.create_ssh_key("macs", &donor.public).await?;
     let theirs = whole(OTHER_PROJECT)?.create_ssh_key("macs", &donor.public).await?;
 
-    let fleet = FleetKeys::new(
-        client.clone(),
-        whole(DEFAULT_PROJECT)?,
-        sandbox.namespace().to_owned(),
-        DEFAULT_PROJECT.parse()?,
-    );
+    let fleet = keys_by(&client, whole(DEFAULT_PROJECT)?, &sandbox)?;
     let key = fleet.ensure("macs").await?;
     let here: Vec<_> = registered(&sim)
         .await?
@@ -262,14 +263,7 @@ async fn a_key_for_one_project_suffices_and_iam_is_asked_seldom() -> Result<()> 
         expires_at: None,
     })?;
     let narrow = || scaleway(&sim, "SCWONEPROJECTONLY000", secret, DEFAULT_PROJECT);
-    let new = || -> Result<FleetKeys> {
-        Ok(FleetKeys::new(
-            client.clone(),
-            narrow()?,
-            sandbox.namespace().to_owned(),
-            DEFAULT_PROJECT.parse()?,
-        ))
-    };
+    let new = || keys_by(&client, narrow()?, &sandbox);
     let fleet = new()?;
     let first = fleet.ensure("macs").await?;
     let calls = sim.handle().journal().len();
@@ -326,14 +320,8 @@ async fn what_is_wrong_is_said_and_heals() -> Result<()> {
     );
     ensure!(error.to_string().contains("SCW_SECRET_KEY"), "{error}");
     let made = secrets(&client, &sandbox).get("macs-ssh").await?;
-    sim.handle().perform(Deed::AddKey {
-        access_key: DEFAULT_ACCESS_KEY.into(),
-        secret_key: DEFAULT_SECRET_KEY.into(),
-        organization_id: None,
-        projects: None,
-        permission_sets: PermissionSet::PROVIDER.into(),
-        expires_at: None,
-    })?;
+    sim.handle()
+        .perform(scaleway_key(DEFAULT_ACCESS_KEY, DEFAULT_SECRET_KEY))?;
     let key = fleet.ensure("macs").await?;
     let kept = secrets(&client, &sandbox).get("macs-ssh").await?;
     ensure!(

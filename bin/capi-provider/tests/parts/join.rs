@@ -10,15 +10,15 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Node, Secret as KubeSecret};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
 use rcgen::SanType;
 use russet_capi_provider::identity::{Identities, IdentityArgs, Settings};
 use russet_capi_provider::machine_ref::MachineRef;
 use russet_controller::Classify as _;
+use russet_stages::macs::rights::client_of;
 use russet_testkit::identity::rule;
+use russet_testkit::object;
 use russet_testkit::wait::{self, PATIENCE};
 use serde_json::json;
 
@@ -26,7 +26,7 @@ use crate::asking::{
     CLIENT, SERVING, addressed, ask, ask_node, denied, forbidden, join, joined, node, outcome, provider, request,
     set_status,
 };
-use crate::support::{self, client_of, merge};
+use crate::support::{self, merge};
 
 /// The whole way of a machine: token, certificate signed by the real kube-controller-manager, Node under the Node authorizer and
 /// NodeRestriction, renewal, serving certificate.
@@ -251,13 +251,11 @@ async fn a_machine_that_leaves_can_no_longer_ask_and_nothing_of_it_stays() -> Re
     .await?;
 
     // A machine that is being deleted gets nothing more.
-    let kind = GroupVersionKind::gvk(
-        "infrastructure.cluster.x-k8s.io",
-        "v1alpha1",
+    let (version, kind) = (
+        "infrastructure.cluster.x-k8s.io/v1alpha1",
         "ScalewayAppleSiliconMachine",
     );
-    let machines: Api<DynamicObject> =
-        Api::namespaced_with(admin.clone(), sandbox.namespace(), &ApiResource::from_gvk(&kind));
+    let machines = object::api(admin, Some(sandbox.namespace()), version, kind);
     merge(
         &machines,
         &name,

@@ -1,6 +1,6 @@
 //! Parts of the infrastructure provider, each by itself: on a real apiserver, kube-controller-manager and Cluster API core, and against the emulated
-//! Scaleway, GitHub and Macs. The chart and the kinds that core has to accept; under exactly the rights of that chart the fleet key, join
-//! credentials, the cluster kind and egress Services; runner tokens; and Macs that are set up over SSH.
+//! Scaleway and GitHub. The chart that core has to accept; under exactly the rights of that chart the fleet key, join
+//! credentials, the cluster kind and egress Services; runner tokens.
 
 #![allow(
     clippy::expect_used,
@@ -15,12 +15,10 @@ mod asking;
 mod chart;
 mod claims;
 mod cluster_kind;
-mod contract;
 mod egress;
 mod fleet;
 mod fleet_key;
 mod join;
 mod runner_token;
-mod ssh;
 mod supplied_kubeconfig;
 mod support;

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, DynamicObject};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
+use kube::api::DeleteParams;
+use russet_stages::macs::rights;
+use russet_testkit::object;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
@@ -17,7 +17,7 @@ async fn a_supplied_secret_is_tried_but_never_written() -> Result<()> {
     let cluster = support::cluster().await?;
     let sandbox = cluster.sandbox("supplied").await?;
     let admin = sandbox.client().await?;
-    support::capi_remote(&admin, sandbox.namespace()).await?;
+    rights::core(&admin, sandbox.namespace()).await?;
     let path = cluster
         .dir()
         .join(format!("{}-supplied.kubeconfig", sandbox.namespace()));
@@ -54,8 +54,7 @@ async fn a_supplied_secret_is_tried_but_never_written() -> Result<()> {
     world.core_says("RemoteConnectionProbe", "True").await?;
 
     // Rights that are taken away are named, and the connection itself still counts as there.
-    let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRole");
-    let roles: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
+    let roles = object::api(&admin, None, "rbac.authorization.k8s.io/v1", "ClusterRole");
     let name = format!("{}-capi-remote", sandbox.namespace());
     let full = roles.get(&name).await?.data["rules"].clone();
     let seeds = json!({"rules": [
@@ -75,11 +74,10 @@ async fn a_supplied_secret_is_tried_but_never_written() -> Result<()> {
     let message = wait::until("every right that is gone to be named", PATIENCE, || async {
         let condition = world.condition("Ready", "False", "RightsMissing").await?;
         let message = condition.message.unwrap_or_default();
-        Ok(if gone.iter().all(|right| message.contains(right)) {
-            Look::Done(message)
-        } else {
-            Look::NotYet(message)
-        })
+        Ok(Look::value_if(
+            gone.iter().all(|right| message.contains(right)),
+            message,
+        ))
     })
     .await?;
     ensure!(!message.contains("patch nodes"), "{message}");
@@ -149,14 +147,10 @@ async fn a_supplied_secret_that_core_could_not_use_is_refused_with_what_it_lacks
         json!({"stringData": {"value": "canary: ["}}),
     )
     .await?;
-    let message = russet_testkit::wait::until("the new text to be judged", russet_testkit::wait::PATIENCE, || async {
+    let message = wait::until("the new text to be judged", PATIENCE, || async {
         let condition = world.condition("Ready", "False", "KubeconfigIncomplete").await?;
         let message = condition.message.unwrap_or_default();
-        Ok(if message.contains("can be read") {
-            russet_testkit::wait::Look::Done(message)
-        } else {
-            russet_testkit::wait::Look::NotYet(message)
-        })
+        Ok(Look::value_if(message.contains("can be read"), message))
     })
     .await?;
     ensure!(!message.contains("canary"), "{message}");

@@ -5,15 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use russet_capi_provider::machine_ref::MachineRef;
 use russet_controller::metrics::ControllerMetrics;
 use russet_controller::{About, Applier, CommonArgs, Component, Config, Leadership, Manager};
 use russet_telemetry::Metrics;
-use russet_testkit::identity::{Granted, Identity, rule};
+use russet_testkit::identity::Granted;
+pub(crate) use russet_testkit::object::create;
 use russet_testkit::{Extras, Sandbox, TestCluster, crds};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -68,94 +66,6 @@ async fn bind_bootstrappers(client: &kube::Client) -> Result<()> {
     });
     create(client, None, binding).await?;
     Ok(())
-}
-
-/// Creates any object.
-pub(crate) async fn create(client: &kube::Client, namespace: Option<&str>, object: Value) -> Result<DynamicObject> {
-    let object: DynamicObject = serde_json::from_value(object)?;
-    let kind = GroupVersionKind::try_from(object.types.as_ref().context("apiVersion and kind")?)?;
-    let resource = ApiResource::from_gvk(&kind);
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let created = api.create(&PostParams::default(), &object).await;
-    created.with_context(|| format!("failed to create {} {:?}", kind.kind, object.metadata.name))
-}
-
-/// The rights of the provider's ServiceAccount, as its chart gives them. The sandbox plays both the secrets namespace and that of a fleet.
-pub(crate) fn provider<'a>(sandbox: &'a Sandbox<'_>) -> Identity<'a> {
-    let infra = "infrastructure.cluster.x-k8s.io";
-    let signers = PolicyRule {
-        resource_names: Some(vec![
-            "kubernetes.io/kube-apiserver-client-kubelet".to_owned(),
-            "kubernetes.io/kubelet-serving".to_owned(),
-        ]),
-        ..rule("certificates.k8s.io", &["signers"], &["approve"])
-    };
-    let token = PolicyRule {
-        resource_names: Some(vec!["capi-remote".to_owned()]),
-        ..rule("", &["serviceaccounts/token"], &["create"])
-    };
-    let info = PolicyRule {
-        resource_names: Some(vec!["cluster-info".to_owned()]),
-        ..rule("", &["configmaps"], &["get"])
-    };
-    let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    sandbox
-        .identity("provider")
-        .everywhere(vec![
-            rule(
-                infra,
-                &[
-                    "scalewayapplesiliconclusters",
-                    "scalewayapplesiliconmachines",
-                    "scalewayinstancemachines",
-                    "scalewayelasticmetalmachines",
-                ],
-                &["get", "list", "watch", "update", "patch"],
-            ),
-            rule(
-                infra,
-                &[
-                    "scalewayapplesiliconclusters/status",
-                    "scalewayapplesiliconmachines/status",
-                ],
-                &["get", "update", "patch"],
-            ),
-            rule(
-                "cluster.x-k8s.io",
-                &["clusters", "machines", "machinesets", "machinedeployments"],
-                &["get", "list", "watch"],
-            ),
-            rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
-            rule(
-                "certificates.k8s.io",
-                &["certificatesigningrequests"],
-                &["get", "list", "watch", "delete"],
-            ),
-            rule(
-                "certificates.k8s.io",
-                &["certificatesigningrequests/approval"],
-                &["update"],
-            ),
-            signers,
-        ])
-        .here(vec![
-            rule("", &["secrets"], &all),
-            rule("", &["serviceaccounts"], &["get", "create"]),
-            token,
-        ])
-        .in_namespace(
-            "kube-system",
-            vec![rule("", &["secrets"], &["create", "get", "update", "delete"])],
-        )
-        .in_namespace("kube-public", vec![info])
-}
-
-/// A client with these rights.
-pub(crate) async fn client_of(who: &Granted) -> Result<kube::Client> {
-    Ok(russet_cluster::kubeconfig::client(&who.kubeconfig).await?)
 }
 
 /// The requests of the provider that were refused.
@@ -233,42 +143,6 @@ pub(crate) async fn machine(client: &kube::Client, namespace: &str, name: &str) 
         name: name.to_owned(),
         uid: object.metadata.uid.context("a uid")?,
     })
-}
-
-/// A ServiceAccount for core, with the rights that core needs in the workload cluster.
-pub(crate) async fn capi_remote(client: &kube::Client, namespace: &str) -> Result<()> {
-    service_account(client, namespace).await?;
-    let name = format!("{namespace}-capi-remote");
-    let resources = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    create(
-        client,
-        None,
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [
-                resources("", &["nodes"], &["list", "watch", "patch", "delete"]),
-                resources("", &["pods"], &["get", "list"]),
-                resources("", &["pods/eviction"], &["create"]),
-                resources("", &["namespaces"], &["list", "watch"]),
-                resources("", &["persistentvolumes"], &["list"]),
-                resources("apps", &["daemonsets"], &["get"]),
-                resources("storage.k8s.io", &["volumeattachments"], &["list"]),
-                {"nonResourceURLs": ["/"], "verbs": ["get"]},
-            ],
-        }),
-    )
-    .await?;
-    create(
-        client,
-        None,
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": "capi-remote", "namespace": namespace}],
-        }),
-    )
-    .await?;
-    Ok(())
 }
 
 /// Only the ServiceAccount for core.

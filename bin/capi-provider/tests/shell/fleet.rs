@@ -1,15 +1,16 @@
 //! The objects of a fleet: a Cluster whose control plane is there, a template and a MachineDeployment.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
-use kube::{Client, ResourceExt as _};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use russet_api::ScalewayAppleSiliconMachine;
-use russet_api::conditions::{self, Condition};
+use russet_api::conditions::{self, Condition, ConditionStatus};
+use russet_controller::scope::Namespaced;
 use russet_testkit::Sandbox;
+use russet_testkit::object;
 use russet_testkit::wait::{self, Look, PATIENCE};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io";
@@ -132,24 +133,14 @@ impl Fleet {
     }
 
     pub(crate) fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        object::api(&self.client, Some(&self.namespace), &api_version(group, version), kind)
     }
 
-    async fn make(&self, group: &str, version: &str, kind: &str, mut object: Value) -> Result<DynamicObject> {
-        let api_version = if group.is_empty() {
-            version.to_owned()
-        } else {
-            format!("{group}/{version}")
-        };
-        object["apiVersion"] = json!(api_version);
+    async fn make(&self, group: &str, version: &str, kind: &str, mut object: Value) -> Result<()> {
+        object["apiVersion"] = json!(api_version(group, version));
         object["kind"] = json!(kind);
-        let object: DynamicObject = serde_json::from_value(object)?;
-        let made = self
-            .api(group, version, kind)
-            .create(&PostParams::default(), &object)
-            .await;
-        made.with_context(|| format!("failed to make a {kind}"))
+        object::create(&self.client, Some(&self.namespace), object).await?;
+        Ok(())
     }
 
     /// A template under a new name, as people correct one.
@@ -157,33 +148,30 @@ impl Fleet {
         let (template, name) = (format!("{kind}Template"), format!("{}-2", self.name));
         let object = json!({"metadata": {"name": name}, "spec": {"template": {"spec": spec}}});
         self.make(INFRA, "v1alpha1", &template, object).await?;
-        let api = self.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
         // The old machine goes first: otherwise core waits until it believes the new Node, which with the clusters of many tests can
         // take it minutes.
         let rolling = json!({"maxSurge": 0, "maxUnavailable": 1});
-        let patch = json!({"spec": {
+        let spec = json!({
             "rollout": {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}},
             "template": {"spec": {"infrastructureRef": {"name": name}}},
-        }});
-        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await?;
+        });
+        self.patch("MachineDeployment", spec).await
+    }
+
+    /// Changes the spec of an object of core's.
+    async fn patch(&self, kind: &str, spec: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        let api = self.api("cluster.x-k8s.io", "v1beta2", kind);
+        api.patch(&self.name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
-        let api = self.api("cluster.x-k8s.io", "v1beta2", "MachineDeployment");
-        let patch = json!({"spec": {"replicas": replicas}});
-        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await?;
-        Ok(())
+        self.patch("MachineDeployment", json!({"replicas": replicas})).await
     }
 
     pub(crate) async fn pause(&self, paused: bool) -> Result<()> {
-        let api = self.api("cluster.x-k8s.io", "v1beta2", "Cluster");
-        let patch = json!({"spec": {"paused": paused}});
-        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await?;
-        Ok(())
+        self.patch("Cluster", json!({"paused": paused})).await
     }
 
     pub(crate) fn macs(&self) -> Api<ScalewayAppleSiliconMachine> {
@@ -199,66 +187,71 @@ impl Fleet {
         Ok(self.macs().list(&ListParams::default()).await?.items)
     }
 
-    /// Waits until there are so many machines and all of them are as wanted.
+    /// Waits until there are so many Macs and all of them are as wanted.
     pub(crate) async fn until(
         &self,
         what: &str,
         count: usize,
         holds: impl Fn(&ScalewayAppleSiliconMachine) -> bool,
     ) -> Result<Vec<ScalewayAppleSiliconMachine>> {
+        self.until_of(what, count, holds).await
+    }
+
+    /// The same of any kind of machine.
+    pub(crate) async fn until_of<K: Namespaced + Serialize>(
+        &self,
+        what: &str,
+        count: usize,
+        holds: impl Fn(&K) -> bool,
+    ) -> Result<Vec<K>> {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
         wait::until(what, PATIENCE, || async {
-            let macs = self.all().await?;
-            Ok(if macs.len() == count && macs.iter().all(&holds) {
-                Look::Done(macs)
-            } else {
-                let seen: Vec<_> = macs
-                    .iter()
-                    .map(|mac| (mac.name_any(), mac.metadata.clone().finalizers, mac.status.clone()))
-                    .collect();
-                Look::not_yet(seen)
-            })
+            let found = api.list(&ListParams::default()).await?.items;
+            if found.len() == count && found.iter().all(&holds) {
+                return Ok(Look::Done(found));
+            }
+            let seen = found
+                .iter()
+                .map(|machine| (machine.meta().finalizers.clone(), status(machine)));
+            Ok(Look::not_yet(seen.collect::<Vec<_>>()))
         })
         .await
     }
 
     /// The phases of the Machines of core.
     pub(crate) async fn machine_phases(&self) -> Result<Vec<String>> {
-        let list = self
-            .api("cluster.x-k8s.io", "v1beta2", "Machine")
-            .list(&ListParams::default())
-            .await?;
-        let phase = |machine: &DynamicObject| {
-            machine
-                .data
-                .pointer("/status/phase")
-                .and_then(Value::as_str)
-                .map(ToOwned::to_owned)
-        };
-        Ok(list
-            .items
-            .iter()
-            .map(|machine| phase(machine).unwrap_or_default())
-            .collect())
+        let machines = self.api("cluster.x-k8s.io", "v1beta2", "Machine");
+        let all = machines.list(&ListParams::default()).await?.items;
+        let phase = |machine: &DynamicObject| machine.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        Ok(all.iter().map(phase).collect())
     }
 }
 
-pub(crate) fn condition<'a>(mac: &'a ScalewayAppleSiliconMachine, type_: &str) -> Option<&'a Condition> {
-    conditions::find(&mac.status.as_ref()?.conditions, type_)
+fn api_version(group: &str, version: &str) -> String {
+    format!("{group}/{version}").trim_start_matches('/').to_owned()
 }
 
-pub(crate) fn reason<'a>(mac: &'a ScalewayAppleSiliconMachine, type_: &str) -> &'a str {
-    condition(mac, type_)
-        .and_then(|condition| condition.reason.as_deref())
-        .unwrap_or_default()
+fn status(machine: &(impl Namespaced + Serialize)) -> Value {
+    serde_json::to_value(machine).unwrap_or_default()["status"].take()
 }
 
-pub(crate) fn is_ready(mac: &ScalewayAppleSiliconMachine) -> bool {
-    mac.status.as_ref().is_some_and(|status| {
-        status.ready == Some(true)
-            && status
-                .initialization
-                .as_ref()
-                .is_some_and(|init| init.provisioned == Some(true))
-            && conditions::is_true(&status.conditions, "Ready")
-    })
+pub(crate) fn condition(machine: &(impl Namespaced + Serialize), type_: &str) -> Option<Condition> {
+    let conditions: Vec<Condition> = serde_json::from_value(status(machine)["conditions"].take()).ok()?;
+    conditions::find(&conditions, type_).cloned()
+}
+
+pub(crate) fn reason(machine: &(impl Namespaced + Serialize), type_: &str) -> String {
+    let condition = condition(machine, type_);
+    condition.and_then(|condition| condition.reason).unwrap_or_default()
+}
+
+pub(crate) fn message(machine: &(impl Namespaced + Serialize), type_: &str) -> String {
+    let condition = condition(machine, type_);
+    condition.and_then(|condition| condition.message).unwrap_or_default()
+}
+
+pub(crate) fn is_ready(machine: &(impl Namespaced + Serialize)) -> bool {
+    let status = status(machine);
+    let ready = condition(machine, "Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
+    status["ready"] == true && status["initialization"]["provisioned"] == true && ready
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser as _;
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use russet_capi_provider::api_server;
 use russet_capi_provider::bootstrap::{Bootstrapper, Services};
 use russet_capi_provider::clock::SystemClock;
 use russet_capi_provider::config::{Cli, Settings};
+use russet_capi_provider::fleet_key::FleetKeys;
+use russet_capi_provider::identity::{self, Identities, IdentityArgs};
 use russet_capi_provider::linux::hosts::Hosts;
 use russet_capi_provider::provider::{self, ABOUT, Outside};
 use russet_controller::{Config as ControllerConfig, Manager};
@@ -18,8 +20,9 @@ use russet_scaleway::config::Proxy;
 use russet_sim_scaleway::{
     DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY, Factor, Handle, Minis, Options, Sim,
 };
+use russet_stages::macs::rights::{self, client_of};
 use russet_telemetry::{Metrics, Secret};
-use russet_testkit::identity::{Granted, rule};
+use russet_testkit::identity::Granted;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use russet_testkit::{Extras, Sandbox, TestCluster, crds};
 use tokio::sync::OnceCell;
@@ -46,62 +49,24 @@ pub(crate) async fn cluster() -> Result<&'static TestCluster> {
 
 /// What the provider may do: the list of its chart.
 pub(crate) async fn identity(sandbox: &Sandbox<'_>) -> Result<Granted> {
-    identity_without(sandbox, &[]).await
+    rights::provider(sandbox).await?.grant().await
 }
 
-/// The same but for these resources.
-pub(crate) async fn identity_without(sandbox: &Sandbox<'_>, missing: &[&str]) -> Result<Granted> {
-    let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    let mut everywhere: Vec<PolicyRule> = vec![
-        rule(
-            "infrastructure.cluster.x-k8s.io",
-            &[
-                "scalewayapplesiliconmachines",
-                "scalewayapplesiliconmachines/status",
-                "scalewayapplesiliconmachines/finalizers",
-                "scalewayapplesiliconclusters",
-                "scalewayapplesiliconclusters/status",
-                "scalewayapplesiliconclusters/finalizers",
-                "scalewayinstancemachines",
-                "scalewayinstancemachines/status",
-                "scalewayinstancemachines/finalizers",
-                "scalewayelasticmetalmachines",
-                "scalewayelasticmetalmachines/status",
-                "scalewayelasticmetalmachines/finalizers",
-            ],
-            &["get", "list", "watch", "update", "patch"],
-        ),
-        rule("cluster.x-k8s.io", &["clusters", "machines"], &["get", "list", "watch"]),
-        rule("", &["nodes"], &["get", "list", "watch", "patch", "delete"]),
-        rule("", &["pods"], &["list"]),
-        rule("", &["persistentvolumes"], &["list", "delete"]),
-        rule("", &["persistentvolumeclaims"], &["get", "delete"]),
-        rule(
-            "certificates.k8s.io",
-            &["certificatesigningrequests"],
-            &["get", "list", "watch", "delete"],
-        ),
-        rule("", &["events"], &["create", "patch"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
-    ];
-    everywhere.retain(|rule| {
-        let mut resources = rule.resources.iter().flatten();
-        !resources.any(|resource| missing.contains(&resource.as_str()))
-    });
-    let here = vec![
-        rule("", &["secrets"], &all),
-        rule("coordination.k8s.io", &["leases"], &all),
-    ];
-    sandbox
-        .identity("capi-provider")
-        .everywhere(everywhere)
-        .here(here)
-        .in_namespace(
-            "kube-system",
-            vec![rule("", &["secrets"], &["create", "get", "update", "delete"])],
-        )
-        .grant()
-        .await
+/// What every set-up needs besides the host: keys of fleets and join credentials, under the provider's own rights.
+pub(crate) async fn services(sandbox: &Sandbox<'_>, who: &Granted, sim: &Sim) -> Result<Services> {
+    let (client, cloud) = (client_of(who).await?, cloud(sim)?);
+    let (namespace, project) = (sandbox.namespace().to_owned(), cloud.project().clone());
+    let plane = sandbox.cluster().control_plane();
+    let mut settings = identity::Settings::new(&IdentityArgs::default(), namespace.clone());
+    settings.server = api_server::Settings {
+        url: Some(plane.server().to_owned()),
+        ca_pem: Some(plane.ca_pem().to_owned()),
+    };
+    Ok(Services {
+        keys: Some(Arc::new(FleetKeys::new(client.clone(), cloud, namespace, project))),
+        identities: Some(Arc::new(Identities::new(client, settings))),
+        ..Services::default()
+    })
 }
 
 /// An emulator whose time moves by hand, with minis in the pool.
@@ -250,6 +215,12 @@ pub(crate) fn scaleway(sim: &Sim) -> Result<Config> {
     Ok(config)
 }
 
+/// A client of the emulator.
+pub(crate) fn cloud(sim: &Sim) -> Result<russet_scaleway::Client> {
+    let context = russet_scaleway::Context::default();
+    Ok(russet_scaleway::Client::new(&scaleway(sim)?, context)?)
+}
+
 /// The program under test.
 pub(crate) fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_capi-provider"))
@@ -270,11 +241,7 @@ pub(crate) fn environment(sim: &Sim) -> [(&'static str, String); 5] {
 pub(crate) async fn until_names(sim: &Sim, what: &str, holds: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
     wait::until(what, PATIENCE, || async {
         let names = names(sim.handle());
-        Ok(if holds(&names) {
-            Look::Done(names)
-        } else {
-            Look::not_yet(names)
-        })
+        Ok(Look::value_if(holds(&names), names))
     })
     .await
     .context("the emulator never got there")

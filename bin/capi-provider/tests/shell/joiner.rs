@@ -20,15 +20,7 @@ const BEAT: Duration = Duration::from_secs(10);
 #[derive(Clone, Default)]
 pub(crate) struct Joiner {
     client: Option<Client>,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    failures: u32,
-    /// Hosts answer, and do not know the first password that is shown.
-    refuses_first: bool,
-    jobs: Vec<Seen>,
+    jobs: Arc<Mutex<Vec<Seen>>>,
 }
 
 /// What a job brought along.
@@ -37,7 +29,6 @@ pub(crate) struct Seen {
     pub(crate) provider_id: String,
     pub(crate) user: String,
     pub(crate) password: String,
-    pub(crate) fingerprint: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -45,22 +36,12 @@ impl Joiner {
     pub(crate) fn new(client: Client) -> Arc<Self> {
         Arc::new(Self {
             client: Some(client),
-            state: Arc::default(),
+            jobs: Arc::default(),
         })
     }
 
-    /// The next so many jobs fail.
-    pub(crate) fn fail(&self, times: u32) {
-        self.state.lock().unwrap().failures = times;
-    }
-
-    /// Nobody gets in with the password that comes first.
-    pub(crate) fn refuse_first_password(&self) {
-        self.state.lock().unwrap().refuses_first = true;
-    }
-
     pub(crate) fn jobs(&self) -> Vec<Seen> {
-        self.state.lock().unwrap().jobs.clone()
+        self.jobs.lock().unwrap().clone()
     }
 }
 
@@ -127,42 +108,22 @@ impl Bootstrapper for Joiner {
     fn run(&self, job: Job, progress: Progress, _: CancellationToken) -> BoxFuture<'static, Result<Done, Failed>> {
         let this = self.clone();
         Box::pin(async move {
-            let fails = {
-                let mut state = this.state.lock().unwrap();
-                state.jobs.push(Seen {
-                    provider_id: job.provider_id.clone(),
-                    user: job.ssh_user.clone(),
-                    password: job
-                        .sudo_password
-                        .as_ref()
-                        .map(|p| p.expose().clone())
-                        .unwrap_or_default(),
-                    fingerprint: job.fingerprint.clone(),
-                    labels: job.labels.clone(),
-                });
-                let first = state.jobs.first().map(|job| job.password.clone());
-                let shown = state.jobs.last().map(|job| job.password.clone());
-                if state.refuses_first && first == shown {
-                    return Err(Failed {
-                        step: "login".to_owned(),
-                        message: "the host rejects the password of m1".to_owned(),
-                        fingerprint: Some("SHA256:first".to_owned()),
-                    });
-                }
-                let fails = state.failures > 0;
-                state.failures = state.failures.saturating_sub(1);
-                fails
-            };
+            this.jobs.lock().unwrap().push(Seen {
+                provider_id: job.provider_id.clone(),
+                user: job.ssh_user.clone(),
+                password: job
+                    .sudo_password
+                    .as_ref()
+                    .map(|p| p.expose().clone())
+                    .unwrap_or_default(),
+                labels: job.labels.clone(),
+            });
             progress.step("join", StepState::Running, None);
             let failed = |message: String| Failed {
                 step: "join".to_owned(),
                 message,
                 fingerprint: Some("SHA256:first".to_owned()),
             };
-            if fails {
-                progress.step("join", StepState::Failed, None);
-                return Err(failed("the test wants it so".to_owned()));
-            }
             let client = this.client.clone().unwrap();
             join(client, &job.node_name, &job.provider_id, &job.labels)
                 .await

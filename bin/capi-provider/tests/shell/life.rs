@@ -60,11 +60,7 @@ async fn a_host_is_adopted_set_up_handed_over_and_comes_back_wiped() -> Result<(
     // Core sees it.
     wait::until("core's Machine to run", PATIENCE, || async {
         let phases = fleet.machine_phases().await?;
-        Ok(if phases == ["Running"] {
-            Look::Done(())
-        } else {
-            Look::not_yet(phases)
-        })
+        Ok(Look::done_if(phases == ["Running"], phases))
     })
     .await?;
     let calls = calls_about(&sim, &server);
@@ -131,88 +127,4 @@ fn calls_about(sim: &russet_sim_scaleway::Sim, server: &str) -> usize {
         .iter()
         .filter(|entry| entry.path.contains(server))
         .count()
-}
-
-#[tokio::test]
-async fn a_host_that_cannot_be_set_up_is_rebooted_once_and_then_exchanged() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("exchange").await?;
-    let who = identity(&sandbox).await?;
-    let sim = sim(2).await?;
-    let joiner = Joiner::new(sandbox.client().await?);
-    joiner.fail(3);
-    let flags = ["--bootstrap-reboot-after=2", "--bootstrap-max-attempts=3"];
-    let provider = Provider::start(&sandbox, &who, &sim, joiner.clone(), &flags).await?;
-    let fleet = Fleet::create(&sandbox, 1, json!({})).await?;
-
-    wait::until_true("the reboot", PATIENCE, || async {
-        Ok(sim
-            .handle()
-            .calls("POST", "/apple-silicon/v1alpha1/zones/*/servers/*/reboot")
-            == 1)
-    })
-    .await?;
-    sim.handle().advance(WIPE);
-    wait::until_true("the wipe of a host that does not get well", PATIENCE, || async {
-        Ok(sim
-            .handle()
-            .calls("POST", "/apple-silicon/v1alpha1/zones/*/servers/*/reinstall")
-            == 1)
-    })
-    .await?;
-    sim.handle().advance(WIPE);
-    let macs = fleet.until("another host to serve", 1, is_ready).await?;
-    assert_eq!(joiner.jobs().len(), 4);
-    let names = until_names(&sim, "the first host to be pooled", |names| {
-        names.iter().filter(|name| name.starts_with("tuist-pool-")).count() == 1
-    })
-    .await?;
-    assert!(names.contains(&macs[0].name_any()), "{names:?}");
-    provider.stop().await?;
-    Ok(())
-}
-
-/// A host that somebody reinstalled in the console had another password and another host key, and was taken for an impostor until
-/// somebody deleted a Secret. Scaleway tells the new password, so it vouches for the new key.
-#[tokio::test]
-async fn a_host_that_others_installed_again_is_known_by_its_new_password_and_key() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("reinstalled").await?;
-    let who = identity(&sandbox).await?;
-    let sim = sim(1).await?;
-    let joiner = Joiner::new(sandbox.client().await?);
-    joiner.refuse_first_password();
-    let flags = ["--bootstrap-reboot-after=0", "--bootstrap-max-attempts=0"];
-    let provider = Provider::start(&sandbox, &who, &sim, joiner.clone(), &flags).await?;
-    let fleet = Fleet::create(&sandbox, 1, json!({})).await?;
-    wait::until_true("the key of the first installation to be pinned", PATIENCE, || async {
-        let pinned = |job: &crate::joiner::Seen| job.fingerprint.as_deref() == Some("SHA256:first");
-        Ok(joiner.jobs().iter().any(pinned))
-    })
-    .await?;
-
-    let name = fleet.all().await?.first().context("no machine")?.name_any();
-    let host = sim.handle().host(name.as_str()).context("no host")?;
-    let url = format!(
-        "{}/apple-silicon/v1alpha1/zones/{}/servers/{}/reinstall",
-        sim.url(),
-        host.zone,
-        host.server_id
-    );
-    let answer = reqwest::Client::builder()
-        .no_proxy()
-        .build()?
-        .post(url)
-        .header("x-auth-token", russet_sim_scaleway::DEFAULT_SECRET_KEY)
-        .json(&json!({}))
-        .send()
-        .await?;
-    assert!(answer.status().is_success(), "{}", answer.text().await?);
-    sim.handle().advance(WIPE);
-    fleet.until("the machine to be ready", 1, is_ready).await?;
-    let jobs = joiner.jobs();
-    let last = jobs.last().context("no job")?;
-    let now = sim.handle().host(name.as_str()).context("no host")?;
-    assert_ne!(now.password, host.password);
-    assert_eq!((&last.password, &last.fingerprint), (&now.password, &None));
-    provider.stop().await?;
-    Ok(())
 }

@@ -7,7 +7,7 @@ use russet_sim_scaleway::Minis;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
-use crate::fleet::{Fleet, condition, is_ready, reason};
+use crate::fleet::{Fleet, is_ready, message, reason};
 use crate::harness::{Provider, add_minis, cluster, identity, names, sim};
 use crate::joiner::Joiner;
 
@@ -24,31 +24,24 @@ async fn a_machine_waits_for_a_host_and_takes_it_when_somebody_orders_one() -> R
             reason(mac, "Ready") == "NoAvailableHost"
         })
         .await?;
-    let message = condition(&macs[0], "Provisioned")
-        .and_then(|c| c.message.clone())
-        .unwrap_or_default();
+    let said = message(&macs[0], "Provisioned");
     assert!(
-        message.contains("the pool is empty") && message.contains("tuist-pool-"),
-        "{message}"
+        said.contains("the pool is empty") && said.contains("tuist-pool-"),
+        "{said}"
     );
-    assert!(
-        !macs[0]
-            .annotations()
-            .contains_key("clusterctl.cluster.x-k8s.io/block-move"),
-        "it may be moved"
-    );
+    let held = macs[0]
+        .annotations()
+        .contains_key("clusterctl.cluster.x-k8s.io/block-move");
+    assert!(!held, "it may be moved");
     // One of another type does not help.
-    sim.handle()
-        .add_minis(Minis {
-            name: "tuist-pool-x".into(),
-            server_type: "M4-S".into(),
-            ..Minis::default()
-        })
-        .unwrap();
+    sim.handle().add_minis(Minis {
+        name: "tuist-pool-x".into(),
+        server_type: "M4-S".into(),
+        ..Minis::default()
+    })?;
     fleet
         .until("the machine to say what is wrong with it", 1, |mac| {
-            let message = condition(mac, "Provisioned").and_then(|c| c.message.clone());
-            message.is_some_and(|message| message.contains("1 of another type"))
+            message(mac, "Provisioned").contains("1 of another type")
         })
         .await?;
     add_minis(sim.handle(), 1);
@@ -124,11 +117,9 @@ async fn no_more_hosts_are_taken_than_the_spend_cap_allows() -> Result<()> {
             is_ready(mac) || reason(mac, "Provisioned") == "SpendCapReached"
         })
         .await?;
-    assert_eq!(macs.iter().filter(|mac| is_ready(mac)).count(), 2);
-    let waiting = macs.iter().find(|mac| !is_ready(mac)).unwrap();
-    let message = condition(waiting, "Provisioned")
-        .and_then(|c| c.message.clone())
-        .unwrap_or_default();
+    assert_eq!(macs.iter().filter(|mac| is_ready(*mac)).count(), 2);
+    let waiting = macs.iter().find(|mac| !is_ready(*mac)).unwrap();
+    let message = message(waiting, "Provisioned");
     assert!(
         message.contains("0.42 EUR") && message.contains("--max-hourly-spend"),
         "{message}"
@@ -139,11 +130,7 @@ async fn no_more_hosts_are_taken_than_the_spend_cap_allows() -> Result<()> {
         let used = metric(&["russet_macs", "role=\"used\""]);
         let pooled = metric(&["russet_macs", "role=\"pool\""]);
         let right = (spend - 0.63).abs() < 0.001 && (used - 2.0).abs() < 0.1 && (pooled - 1.0).abs() < 0.1;
-        Ok(if right {
-            Look::Done(())
-        } else {
-            Look::not_yet((spend, used, pooled))
-        })
+        Ok(Look::done_if(right, (spend, used, pooled)))
     })
     .await?;
     provider.stop().await?;

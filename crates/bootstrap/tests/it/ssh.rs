@@ -21,8 +21,21 @@ fn limits() -> Limits {
     }
 }
 
+fn limits_with(change: impl FnOnce(&mut Limits)) -> Limits {
+    let mut limits = limits();
+    change(&mut limits);
+    limits
+}
+
 fn with_password(server: &Server) -> Target {
     target(server.address)
+}
+
+fn with(server: &Server, auth: Auth) -> Target {
+    Target {
+        auth,
+        ..with_password(server)
+    }
 }
 
 fn target(address: SocketAddr) -> Target {
@@ -65,20 +78,14 @@ async fn a_password_and_a_key_open_the_door_and_strangers_stay_out() {
     let (key, stranger) = (ed25519(), ed25519());
     let server = Server::start(vec![ed25519()], Some(key.public_key().clone()), Behaviour::default()).await;
     for auth in [Auth::Password(Secret::from(PASSWORD)), secret(&key)] {
-        let target = Target {
-            auth,
-            ..with_password(&server)
-        };
+        let target = with(&server, auth);
         connect(&target, &limits()).await.unwrap().close().await;
     }
     for (auth, method) in [
         (Auth::Password(Secret::from("wrong")), "password"),
         (secret(&stranger), "key"),
     ] {
-        let target = Target {
-            auth,
-            ..with_password(&server)
-        };
+        let target = with(&server, auth);
         let error = connect(&target, &limits()).await.unwrap_err();
         let Error::AuthRejected {
             method: seen,
@@ -103,7 +110,7 @@ async fn a_password_and_a_key_open_the_door_and_strangers_stay_out() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_used_costs_the_host_no_connection() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     for text in [
         "",
         "canary",
@@ -123,11 +130,7 @@ async fn a_key_that_cannot_be_used_costs_the_host_no_connection() {
 #[tokio::test]
 async fn a_changed_host_key_ends_the_call_before_anything_secret_is_said() {
     let old = HostKeyPin::of(ed25519().public_key());
-    let server = Server::behaving(Behaviour {
-        stall_in_auth: true,
-        ..Behaviour::default()
-    })
-    .await;
+    let server = Server::behaving(|it| it.stall_in_auth = true).await;
     let target = Target {
         pin: Some(old.clone()),
         ..with_password(&server)
@@ -198,10 +201,7 @@ async fn a_closed_port_is_refused_and_silence_is_a_timeout() {
     let address = listener.local_addr().unwrap();
     let target = target(address);
     // The kernel accepts; nobody ever says a word.
-    let short = Limits {
-        dial: Duration::from_millis(50),
-        ..limits()
-    };
+    let short = limits_with(|it| it.dial = Duration::from_millis(50));
     let error = connect(&target, &short).await.unwrap_err();
     assert!(is_timeout(&error, During::Dial), "{error:?}");
     assert!(error.is_transient());
@@ -233,24 +233,13 @@ async fn what_speaks_no_ssh_is_told_apart_from_a_lost_connection() {
 
 #[tokio::test]
 async fn a_host_that_stalls_or_hangs_up_while_we_authenticate_is_not_a_rejection() {
-    let stalls = Server::behaving(Behaviour {
-        stall_in_auth: true,
-        ..Behaviour::default()
-    })
-    .await;
-    let short = Limits {
-        auth: Duration::from_millis(50),
-        ..limits()
-    };
+    let stalls = Server::behaving(|it| it.stall_in_auth = true).await;
+    let short = limits_with(|it| it.auth = Duration::from_millis(50));
     let error = connect(&with_password(&stalls), &short).await.unwrap_err();
     assert!(is_timeout(&error, During::Authentication), "{error:?}");
     assert!(error.host_key().is_some());
 
-    let drops = Server::behaving(Behaviour {
-        drop_in_auth: true,
-        ..Behaviour::default()
-    })
-    .await;
+    let drops = Server::behaving(|it| it.drop_in_auth = true).await;
     let error = connect(&with_password(&drops), &limits()).await.unwrap_err();
     assert!(is_dropped(&error, During::Authentication), "{error:?}");
     assert!(error.is_transient());
@@ -258,13 +247,10 @@ async fn a_host_that_stalls_or_hangs_up_while_we_authenticate_is_not_a_rejection
 
 #[tokio::test]
 async fn input_arrives_whole_and_output_and_status_come_back() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     // Larger than a window and a packet, smaller than what is kept.
-    let limits = Limits {
-        output: 8 << 20,
-        ..limits()
-    };
+    let limits = limits_with(|it| it.output = 8 << 20);
     let wide = connect(&with_password(&server), &limits).await.unwrap();
     let input: Vec<u8> = (0..3_000_000_u32)
         .map(|number| b'a' + u8::try_from(number % 26).unwrap())
@@ -289,11 +275,8 @@ async fn input_arrives_whole_and_output_and_status_come_back() {
 
 #[tokio::test]
 async fn a_talkative_command_fills_no_memory_and_its_end_is_kept() {
-    let server = Server::behaving(Behaviour::default()).await;
-    let small = Limits {
-        output: 2048,
-        ..limits()
-    };
+    let server = Server::behaving(|_| {}).await;
+    let small = limits_with(|it| it.output = 2048);
     let session = connect(&with_password(&server), &small).await.unwrap();
     let output = session.run(exec("flood")).await.unwrap();
     assert!(output.cut);
@@ -303,7 +286,7 @@ async fn a_talkative_command_fills_no_memory_and_its_end_is_kept() {
 
 #[tokio::test]
 async fn many_commands_share_a_connection() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     let runs = (0..16_u8).map(|number| {
         let stdin = Some(Secret::new(vec![b'a' + number; 1000]));
@@ -322,7 +305,7 @@ async fn many_commands_share_a_connection() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_in_the_middle_of_output_is_an_error_and_not_an_end() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     let error = session.run(exec("drop")).await.unwrap_err();
     assert!(is_dropped(&error, During::Command), "{error:?}");
@@ -333,25 +316,21 @@ async fn a_connection_that_breaks_in_the_middle_of_output_is_an_error_and_not_an
 
 #[tokio::test]
 async fn a_command_without_a_status_and_a_refused_one_are_told_apart() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     let error = session.run(exec("vanish")).await.unwrap_err();
     assert!(matches!(error, Error::NoStatus { .. }), "{error:?}");
     let error = session.run(exec("refuse")).await.unwrap_err();
     assert!(matches!(error, Error::CommandRefused { .. }), "{error:?}");
 
-    let full = Server::behaving(Behaviour {
-        refuse_channels: true,
-        ..Behaviour::default()
-    })
-    .await;
+    let full = Server::behaving(|it| it.refuse_channels = true).await;
     let error = self::session(&full).await.run(exec("cat")).await.unwrap_err();
     assert!(matches!(error, Error::TooManyCommands { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_command_past_its_deadline_is_stopped_and_the_connection_lives_on() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     let command = "stall with canary";
     let stdin = Some(Secret::new(b"canary".to_vec()));
@@ -373,7 +352,7 @@ async fn a_command_past_its_deadline_is_stopped_and_the_connection_lives_on() {
 
 #[tokio::test]
 async fn dropping_a_run_stops_its_command() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let session = session(&server).await;
     tokio::select! {
         outcome = session.run(exec("stall")) => panic!("it ended: {outcome:?}"),
@@ -389,7 +368,7 @@ async fn dropping_a_run_stops_its_command() {
 /// A host that hangs keeps its connections: nothing arrives, and nothing says so.
 #[tokio::test]
 async fn a_host_that_freezes_is_given_up_after_its_keepalives() {
-    let server = Server::behaving(Behaviour::default()).await;
+    let server = Server::behaving(|_| {}).await;
     let lively = Limits {
         keepalive: Duration::from_millis(300),
         dial: Duration::from_secs(5),

@@ -62,7 +62,9 @@ pub(crate) fn ecdsa() -> PrivateKey {
 
 impl Server {
     /// One that lets [`USER`] in with [`PASSWORD`].
-    pub(crate) async fn behaving(behaviour: Behaviour) -> Self {
+    pub(crate) async fn behaving(change: impl FnOnce(&mut Behaviour)) -> Self {
+        let mut behaviour = Behaviour::default();
+        change(&mut behaviour);
         Self::start(vec![ed25519()], None, behaviour).await
     }
 

@@ -35,10 +35,7 @@ async fn runner_is_there(world: &World) {
         ("runsvc.sh", STAYS),
         ("bin/Runner.Listener", STAYS),
     ];
-    let archive = world.archive(
-        "runner.tar.gz",
-        &files.map(|(name, content)| (name, content.to_owned())),
-    );
+    let archive = world.archive("runner.tar.gz", &files);
     let root = world.mac().await.root().to_owned();
     std::fs::copy(archive.path(), root.join("private/var/tmp/runner.tar.gz")).unwrap();
     let curl = "#!/bin/bash\n[ \"$1 $2 $4\" = \"-fsSL -o https://github.com/actions/runner/releases/download/v2.336.0/\

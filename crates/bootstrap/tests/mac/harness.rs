@@ -1,8 +1,7 @@
 //! One emulated Mac, and a plan for it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,13 +10,12 @@ use russet_bootstrap::mac::{
     Report, StepState, Tailnet, plan, watched,
 };
 use russet_bootstrap::ssh::{self, Auth, HostKeyPin, Limits, Session, Target};
-use russet_sim_mac::macos::{Mac, Macs, Options};
-use russet_sim_scaleway::{AddressPlan, Factor, Minis, Sim};
+use russet_sim_mac::macos::{Mac, Options};
+use russet_stages::macs::rack::Rack;
 use russet_telemetry::Secret;
+use russet_testkit::wait::{self, Look};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey};
-use tempfile::TempDir;
-use tokio::net::TcpListener;
 
 /// The machine may have a hundred other things to do.
 pub(crate) const WITHIN: Duration = Duration::from_mins(3);
@@ -28,12 +26,9 @@ pub(crate) const CANARY: &str = "c4n4ry.0123456789abcdef";
 pub(crate) const STAYS: &str = "#!/bin/bash\nexec sleep 100000\n";
 
 pub(crate) struct World {
-    pub(crate) sim: Sim,
-    pub(crate) macs: Macs,
-    pub(crate) artifacts: Artifacts,
-    pub(crate) dir: TempDir,
+    rack: Rack,
+    artifacts: Artifacts,
     key: PrivateKey,
-    _port: TcpListener,
 }
 
 impl World {
@@ -42,78 +37,37 @@ impl World {
     }
 
     pub(crate) async fn made(change: impl FnOnce(&mut Options)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.78.255.254:0").await.unwrap();
-        let mut options = Options::new(dir.path().join("macs"), program("sim-mac"));
-        options.zsh = Some(zsh().await);
-        options.second = Duration::from_millis(50);
-        options.reboot = Duration::from_millis(100);
-        change(&mut options);
-        let macs = Macs::new(options).unwrap();
-        let options = russet_sim_scaleway::Options {
-            clock_factor: Factor::MANUAL,
-            addresses: AddressPlan::LoopbackEach {
-                ssh_port: port.local_addr().unwrap().port(),
-            },
-            ..russet_sim_scaleway::Options::default()
-        };
-        let sim = Sim::start_with(options, macs.clone()).await.unwrap();
-        sim.handle()
-            .add_minis(Minis {
-                count: 1,
-                ..Minis::default()
-            })
-            .unwrap();
         let world = Self {
-            sim,
-            macs,
+            rack: Rack::with(1, change).await.unwrap(),
             artifacts: Artifacts::default(),
-            dir,
             key: PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519).unwrap(),
-            _port: port,
         };
-        world.mac().await;
         world.until_back().await;
         world
     }
 
     /// Waits until the Mac lets us log in.
     pub(crate) async fn until_back(&self) {
-        let deadline = tokio::time::Instant::now() + WITHIN;
-        while let Err(error) = self.session().await {
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "the Mac does not answer: {error}"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let back = wait::until("the Mac to answer", WITHIN, || async {
+            self.session().await?;
+            Ok(Look::Done(()))
+        });
+        back.await.unwrap();
     }
 
     pub(crate) fn mini(&self) -> russet_sim_scaleway::Host {
-        self.sim.handle().host("tuist-pool").unwrap()
+        self.rack.host(0).unwrap()
     }
 
     pub(crate) async fn mac(&self) -> Mac {
-        let id = self.mini().server_id;
-        let deadline = tokio::time::Instant::now() + WITHIN;
-        loop {
-            if let Some(mac) = self.macs.mac(&id).await {
-                return mac;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "no Mac came");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        self.rack.mac(0).await.unwrap()
     }
 
     /// What the fleet wants, with this agent.
     pub(crate) fn fleet(&self, agent: &str) -> Fleet {
-        let path = self.dir.path().join("agent");
-        let next = self.dir.path().join("agent.next");
-        std::fs::write(&next, agent).unwrap();
-        std::fs::rename(&next, &path).unwrap();
         Fleet {
             agent: Agent {
-                program: self.artifacts.get(&path).unwrap(),
+                program: self.file("agent", agent),
                 cpu: 8,
                 memory_mb: 16_384,
                 max_pods: 2,
@@ -134,14 +88,17 @@ impl World {
     /// A fleet with everything that a host can have.
     pub(crate) fn full(&self) -> Fleet {
         let tool = |name: &str| format!("#!/.sim/bin/{name}\n");
-        let tart = "#!/bin/bash\n[ \"${1:-}\" = --version ] && echo 2.32.1\nexit 0\n".to_owned();
+        let tart = "#!/bin/bash\n[ \"${1:-}\" = --version ] && echo 2.32.1\nexit 0\n";
         Fleet {
             api_server: Some(api_server("https://203.0.113.7:6443")),
             tart: Some(self.archive("tart.tar.gz", &[("tart.app/Contents/MacOS/tart", tart)])),
             tailnet: Some(Tailnet {
                 archive: self.archive(
                     "tailscale.tar.gz",
-                    &[("x/tailscale", tool("tailscale")), ("x/tailscaled", tool("tailscaled"))],
+                    &[
+                        ("x/tailscale", &tool("tailscale")),
+                        ("x/tailscaled", &tool("tailscaled")),
+                    ],
                 ),
                 tags: vec!["tag:tuist-macmini-staging".to_owned()],
                 accept_routes: true,
@@ -173,30 +130,16 @@ impl World {
         }
     }
 
-    fn file(&self, name: &str, content: &str) -> Artifact {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, content).unwrap();
-        self.artifacts.get(&path).unwrap()
+    pub(crate) fn file(&self, name: &str, content: &str) -> Artifact {
+        self.artifact(&self.rack.put(name, content).unwrap())
     }
 
-    pub(crate) fn archive(&self, name: &str, files: &[(&str, String)]) -> Artifact {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, content).unwrap();
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        }
-        let path = self.dir.path().join(name);
-        let packed = Command::new("tar")
-            .arg("-czf")
-            .arg(&path)
-            .arg("-C")
-            .arg(folder.path())
-            .arg(".")
-            .status();
-        assert!(packed.unwrap().success());
-        self.artifacts.get(&path).unwrap()
+    pub(crate) fn archive(&self, name: &str, files: &[(&str, &str)]) -> Artifact {
+        self.artifact(&self.rack.archive(name, files).unwrap())
+    }
+
+    fn artifact(&self, path: &Path) -> Artifact {
+        self.artifacts.get(path).unwrap()
     }
 
     pub(crate) fn host(&self) -> Host {
@@ -218,77 +161,51 @@ impl World {
 
     /// Logs in with the key, or with the password as long as the key is not there yet.
     pub(crate) async fn session(&self) -> Result<Session, ssh::Error> {
-        let key = self.key.to_openssh(LineEnding::LF).unwrap().to_string();
-        match self.login(Auth::Key(Secret::new(key))).await {
+        match self.pinned(None).await {
             Err(ssh::Error::AuthRejected { .. }) => self.login(Auth::Password(Secret::new(self.mini().password))).await,
             other => other,
         }
     }
 
     pub(crate) async fn login(&self, auth: Auth) -> Result<Session, ssh::Error> {
-        self.connect(auth, None).await
+        self.connect(auth, None, &Limits::default()).await
     }
 
     /// Logs in to whoever has this host key.
     pub(crate) async fn pinned(&self, pin: Option<HostKeyPin>) -> Result<Session, ssh::Error> {
         let key = self.key.to_openssh(LineEnding::LF).unwrap().to_string();
-        self.connect(Auth::Key(Secret::new(key)), pin).await
+        self.connect(Auth::Key(Secret::new(key)), pin, &Limits::default()).await
     }
 
     /// As the provider does it at Scaleway: everything on the Mac is gone afterwards.
     pub(crate) async fn reinstall(&self) {
         let before = self.mini();
-        let path = format!(
-            "apple-silicon/v1alpha1/zones/{}/servers/{}/reinstall",
-            before.zone, before.server_id
-        );
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let answer = client
-            .post(format!("{}/{path}", self.sim.url()))
-            .header("x-auth-token", russet_sim_scaleway::DEFAULT_SECRET_KEY)
-            .json(&serde_json::json!({}))
-            .send()
-            .await
-            .unwrap();
-        assert!(answer.status().is_success(), "{answer:?}");
-        self.sim.handle().advance(Duration::from_hours(1));
-        let deadline = tokio::time::Instant::now() + WITHIN;
-        loop {
+        self.rack.reinstall(&before).await.unwrap();
+        self.rack.sim.handle().advance(Duration::from_hours(1));
+        let installed = wait::until_true("the reinstallation to end", WITHIN, || async {
             let now = self.mini().generation;
             let there = now > before.generation && self.mac().await.host().generation == now;
-            if there
-                && !matches!(
-                    self.session().await,
-                    Err(ssh::Error::Refused { .. } | ssh::Error::Unreachable { .. })
-                )
-            {
-                return;
-            }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "the reinstallation does not end"
+            let session = self.session().await;
+            let silent = matches!(
+                session,
+                Err(ssh::Error::Refused { .. } | ssh::Error::Unreachable { .. })
             );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            Ok(there && !silent)
+        });
+        installed.await.unwrap();
     }
 
     /// A connection that does not wait long for a host that fell silent.
     pub(crate) async fn impatient(&self) -> Result<Session, ssh::Error> {
-        let mini = self.mini();
-        let target = Target {
-            address: (mini.address, mini.ssh_port).into(),
-            user: mini.username.clone(),
-            auth: Auth::Password(Secret::new(mini.password)),
-            pin: None,
-        };
+        let password = Auth::Password(Secret::new(self.mini().password));
         let limits = Limits {
             keepalive: Duration::from_secs(2),
             ..Limits::default()
         };
-        ssh::connect(&target, &limits).await
+        self.connect(password, None, &limits).await
     }
 
-    async fn connect(&self, auth: Auth, pin: Option<HostKeyPin>) -> Result<Session, ssh::Error> {
+    async fn connect(&self, auth: Auth, pin: Option<HostKeyPin>, limits: &Limits) -> Result<Session, ssh::Error> {
         let mini = self.mini();
         let target = Target {
             address: (mini.address, mini.ssh_port).into(),
@@ -296,7 +213,7 @@ impl World {
             auth,
             pin,
         };
-        ssh::connect(&target, &Limits::default()).await
+        ssh::connect(&target, limits).await
     }
 
     /// Runs the plan once, from wherever the Mac is.
@@ -419,18 +336,4 @@ pub(crate) fn api_server(url: &str) -> Arc<ApiServer> {
         url: url.to_owned(),
         ca_pem: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".to_owned(),
     })
-}
-
-/// A program beside the one that runs the tests.
-fn program(name: &str) -> PathBuf {
-    let ours = std::env::current_exe().unwrap();
-    let path = ours.parent().and_then(Path::parent).unwrap().join(name);
-    assert!(path.is_file(), "build {name} first: cargo build -p russet-sim-mac");
-    path
-}
-
-async fn zsh() -> PathBuf {
-    let store = russet_parts::Store::new(russet_parts::Manifest::embedded(), russet_parts::Options::from_env());
-    let tools = store.ensure(&["zsh"], &russet_parts::Silent).await.unwrap();
-    tools.path("zsh").unwrap().to_owned()
 }

@@ -1,8 +1,9 @@
 //! A launchd that does not do what it was told, in every way the emulator knows.
 
-use crate::harness::{STAYS, World};
+use crate::harness::{STAYS, WITHIN, World};
 use russet_bootstrap::mac::Failed;
 use russet_sim_mac::macos::Faults;
+use russet_testkit::wait;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_does_not_stay_is_never_recorded_as_rolled() {
@@ -167,15 +168,11 @@ async fn a_job_that_launchd_put_aside_is_loaded_again_and_nobody_waits_for_ever(
     world
         .root("mv /usr/local/bin/tart-kubelet /tmp/aside; kill -9 $(launchctl print system/dev.tuist.tart-kubelet | sed -n \"s/.*pid = //p\")")
         .await;
-    let deadline = tokio::time::Instant::now() + crate::harness::WITHIN;
-    while !world
-        .root("launchctl print system/dev.tuist.tart-kubelet")
-        .await
-        .contains("penalty box")
-    {
-        assert!(tokio::time::Instant::now() < deadline, "launchd never gives up");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let gives_up = wait::until_true("launchd to give up", WITHIN, || async {
+        let said = world.root("launchctl print system/dev.tuist.tart-kubelet").await;
+        Ok(said.contains("penalty box"))
+    });
+    gives_up.await.unwrap();
     let mended = world.run(&fleet).await.unwrap();
     assert_eq!(mended.changed, ["tart-kubelet", "tart-kubelet-job"]);
     assert!(!world.agent_pid().await.is_empty());

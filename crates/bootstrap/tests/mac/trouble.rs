@@ -1,10 +1,11 @@
 //! What a host can lack: a password, a disk with room, a session, a key.
 
-use crate::harness::{CANARY, STAYS, World};
+use crate::harness::{CANARY, STAYS, WITHIN, World};
 use russet_bootstrap::mac::Failed;
 use russet_bootstrap::ssh::{self, Auth};
 use russet_sim_mac::macos::Faults;
 use russet_telemetry::Secret;
+use russet_testkit::wait::{self, Look};
 
 fn one_sentence(failed: &Failed) -> String {
     let text = failed.to_string();
@@ -175,11 +176,11 @@ async fn a_host_that_blocks_this_address_is_not_taken_for_one_that_refuses_the_p
     let blocked = world.login(right()).await.err().unwrap();
     assert!(!matches!(blocked, ssh::Error::AuthRejected { .. }), "{blocked}");
     world.mac().await.reboot().await;
-    let deadline = tokio::time::Instant::now() + crate::harness::WITHIN;
-    while let Err(error) = world.login(right()).await {
-        assert!(tokio::time::Instant::now() < deadline, "it stays closed: {error}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let opens = wait::until("the port to open", WITHIN, || async {
+        world.login(right()).await?;
+        Ok(Look::Done(()))
+    });
+    opens.await.unwrap();
 }
 
 /// Passwords are refused from then on; the key is not.
@@ -211,9 +212,7 @@ async fn without_a_key_passwords_stay() {
 async fn a_log_shipper_that_does_not_stay_is_told_and_fails_nothing() {
     let world = World::new().await;
     let mut fleet = world.full();
-    let path = world.dir.path().join("crashes");
-    std::fs::write(&path, "#!/bin/bash\nexit 3\n").unwrap();
-    fleet.logs.as_mut().unwrap().program = world.artifacts.get(&path).unwrap();
+    fleet.logs.as_mut().unwrap().program = world.file("crashes", "#!/bin/bash\nexit 3\n");
     let report = world.run_as(&fleet, &world.full_host()).await.unwrap();
     let (step, why) = report.held.first().unwrap();
     assert_eq!(*step, "log-shipper");
@@ -236,9 +235,8 @@ async fn a_host_on_which_nothing_listens_for_ssh_any_more_opens_the_port_by_itse
     };
     assert_eq!(opened(), 0, "as long as the port is open it is left alone");
     world.root("launchctl bootout system/com.openssh.sshd").await;
-    let deadline = tokio::time::Instant::now() + crate::harness::WITHIN;
-    while opened() == 0 || world.session().await.is_err() {
-        assert!(tokio::time::Instant::now() < deadline, "the port stays closed");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let opens = wait::until_true("the port to open", WITHIN, || async {
+        Ok(opened() > 0 && world.session().await.is_ok())
+    });
+    opens.await.unwrap();
 }

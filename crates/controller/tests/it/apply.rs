@@ -365,11 +365,7 @@ async fn fields_unknown_to_an_old_crd_are_reported_and_stored_after_its_upgrade(
     crds::install(&client, &[widget_crd(&group, new)]).await?;
     wait::until("the fields to be stored", PATIENCE, || async {
         let applied = ours.apply(&desired, None).await?;
-        Ok(if applied.pruned.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(applied.pruned)
-        })
+        Ok(Look::done_if(applied.pruned.is_empty(), applied.pruned))
     })
     .await?;
     ensure!(

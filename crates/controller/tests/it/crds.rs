@@ -41,11 +41,10 @@ async fn a_missing_crd_is_waited_for_and_a_deleted_one_survived() -> Result<()> 
     let readiness_names_the_crd = async || {
         wait::until("readiness to name the CRD", PATIENCE, || async {
             let (code, body) = sample::ask(&program, "probes", "/readyz").await?;
-            Ok(if code == 503 && body.contains("runnerpools.tuist.dev") {
-                Look::Done(())
-            } else {
-                Look::not_yet(body)
-            })
+            Ok(Look::done_if(
+                code == 503 && body.contains("runnerpools.tuist.dev"),
+                body,
+            ))
         })
         .await
     };

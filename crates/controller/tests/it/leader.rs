@@ -34,11 +34,7 @@ async fn holder(leases: &Api<Lease>) -> Result<String> {
 async fn wait_for_holder(leases: &Api<Lease>, name: &str) -> Result<()> {
     wait::until(&format!("{name} to hold the Lease"), PATIENCE, || async {
         let holder = holder(leases).await?;
-        Ok(if holder == name {
-            Look::Done(())
-        } else {
-            Look::not_yet(holder)
-        })
+        Ok(Look::done_if(holder == name, holder))
     })
     .await
 }

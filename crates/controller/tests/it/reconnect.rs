@@ -105,11 +105,7 @@ async fn a_restarted_api_server_is_found_again_and_readiness_follows() -> Result
     .await?;
     wait::until("kube-apiserver to be restarted", PATIENCE, || async {
         let part = snapshot()?;
-        Ok(if part.restarts > 0 && part.state == State::Running {
-            Look::Done(())
-        } else {
-            Look::not_yet(part)
-        })
+        Ok(Look::done_if(part.restarts > 0 && part.state == State::Running, part))
     })
     .await?;
 
@@ -120,11 +116,7 @@ async fn a_restarted_api_server_is_found_again_and_readiness_follows() -> Result
     reconciled("after").await?;
     wait::until("readiness to recover", PATIENCE, || async {
         let failing = health.failing();
-        Ok(if failing.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(failing)
-        })
+        Ok(Look::done_if(failing.is_empty(), failing))
     })
     .await?;
     stop.cancel();

@@ -39,11 +39,7 @@ async fn a_thousand_objects_cost_one_write_each_and_a_restart_none() -> Result<(
     let children = ListParams::default().labels("app.kubernetes.io/managed-by=sample-controller");
     wait::until("a child for every parent", PATIENCE * 2, || async {
         let found = maps.list_metadata(&children).await?.items.len();
-        Ok(if found == PARENTS {
-            Look::Done(())
-        } else {
-            Look::not_yet(found)
-        })
+        Ok(Look::done_if(found == PARENTS, found))
     })
     .await?;
     settle(&maps, "p0", "2").await?;

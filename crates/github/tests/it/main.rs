@@ -88,7 +88,7 @@ impl World {
     }
 
     async fn with(credentials: Credentials, change: impl FnOnce(&mut Config)) -> Self {
-        silence::listen();
+        russet_sim_kit::logged::listen();
         let deeds = vec![
             Deed::AddApp {
                 app: APP,

@@ -1,43 +1,10 @@
 //! Incident `token-in-events`: no secret leaves by a log line, a span, an error or a `Debug`.
 
-use std::io::Write;
-use std::sync::{Mutex, OnceLock};
-
 use russet_github::resolver;
 use russet_sim_github::{Act, Deed, Fault};
-use tracing_subscriber::fmt::format::FmtSpan;
+use russet_sim_kit::logged::logged;
 
 use crate::{INSTALLATION, World, key, tuist};
-
-/// Everything any test of this program logged.
-static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct Sink;
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOGGED.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Logs everything there is, for the whole program: a subscriber of one test would miss call sites that another test's
-/// thread met first.
-pub(crate) fn listen() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_span_events(FmtSpan::FULL)
-            .with_ansi(false)
-            .with_writer(|| Sink)
-            .init();
-    });
-}
 
 #[tokio::test]
 async fn nothing_that_is_printed_holds_a_key_a_jwt_or_a_token() {
@@ -54,7 +21,7 @@ async fn nothing_that_is_printed_holds_a_key_a_jwt_or_a_token() {
         printed = format!("{printed} {error} {error:?} {} {resolved} {resolved:?}", error.advice());
         world.handle().clear_faults();
     }
-    let logged = String::from_utf8_lossy(&LOGGED.lock().unwrap()).into_owned();
+    let logged = logged();
     assert!(
         logged.contains("actions.create_registration_token_for_org"),
         "the calls are not traced"

@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::indexing_slicing,
     reason = "helpers of tests, outside of test functions"
 )]
@@ -28,8 +29,9 @@ use std::time::{Duration, Instant};
 
 use russet_scaleway::clock::Sleep;
 use russet_scaleway::config::Proxy;
+use russet_scaleway::error::EffectKnown;
 use russet_scaleway::observer::{Exchange, Outcome};
-use russet_scaleway::{Chance, Client, Clock, Config, Context, Endpoint, Observer, Rate};
+use russet_scaleway::{Chance, Client, Clock, Config, Context, Endpoint, Kind, Observer, Rate};
 use russet_telemetry::Secret;
 use server::{Script, Server};
 
@@ -106,7 +108,7 @@ impl World {
     }
 
     async fn with(script: Script, change: impl FnOnce(&mut Config)) -> Self {
-        silence::listen();
+        russet_sim_kit::logged::listen();
         let server = Server::start(script).await;
         let mut config = Config::new("SCWKEY", Secret::from(KEY), PROJECT.parse().unwrap(), &server.url()).unwrap();
         config.proxy = Proxy::Never;
@@ -170,6 +172,15 @@ fn mac(id: &str, name: &str, project: &str) -> serde_json::Value {
         "delivered": true, "vpc_status": "vpc_disabled", "commitment": {"type": "none", "cancelled": false},
         "public_bandwidth_bps": 1_000_000_000, "tags": [],
     })
+}
+
+/// The answer was lost, and this is known of it.
+#[track_caller]
+fn assert_unknown(error: &russet_scaleway::Error, known: EffectKnown, statuses: &[Option<u16>]) {
+    let Kind::Unknown { effect, status, .. } = &error.kind else {
+        panic!("{error}")
+    };
+    assert!(*effect == known && statuses.contains(status), "{error}");
 }
 
 impl World {

@@ -1,46 +1,13 @@
 //! No secret leaves by a log line, a span, an error or a `Debug`.
 
-use std::io::Write;
-use std::sync::{Mutex, OnceLock};
-
 use serde_json::json;
-use tracing_subscriber::fmt::format::FmtSpan;
 
 use russet_scaleway::baremetal::{Install, Login, OrderMetal};
+use russet_sim_kit::logged::logged;
 use russet_telemetry::Secret;
 
 use crate::server::Script;
 use crate::{PROJECT, World, mac, mac_id, zone};
-
-/// Everything any test of this program logged.
-static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct Sink;
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOGGED.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Logs everything there is, for the whole program: a subscriber of one test would miss call sites that another test's
-/// thread met first.
-pub(crate) fn listen() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_span_events(FmtSpan::FULL)
-            .with_ansi(false)
-            .with_writer(|| Sink)
-            .init();
-    });
-}
 
 #[tokio::test]
 async fn nothing_that_is_printed_holds_a_key_or_a_password() {
@@ -63,7 +30,7 @@ async fn nothing_that_is_printed_holds_a_key_or_a_password() {
         "{refused} {refused:?} {mac:?} {unreadable} {unreadable:?} {:?}",
         world.client
     );
-    let logged = String::from_utf8_lossy(&LOGGED.lock().unwrap()).into_owned();
+    let logged = logged();
     assert!(logged.contains("apple_silicon.get_server"), "the calls are not traced");
     assert!(printed.contains("[redacted] unknown"), "{printed}");
     for text in [printed, logged] {
@@ -123,7 +90,7 @@ async fn what_a_server_boots_with_is_not_printed_even_where_the_api_quotes_it() 
     let refused = world.client.order_metal(&zone(), &order).await.unwrap_err();
     let broken = world.client.order_metal(&zone(), &order).await.unwrap_err();
     let printed = format!("{set} {set:?} {refused} {refused:?} {broken} {broken:?} {order:?}");
-    let logged = String::from_utf8_lossy(&LOGGED.lock().unwrap()).into_owned();
+    let logged = logged();
     assert!(logged.contains("baremetal.create_server"), "the calls are not traced");
     assert!(printed.contains("too long"), "harmless help is kept: {printed}");
     for text in [printed, logged] {

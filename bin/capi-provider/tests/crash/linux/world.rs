@@ -234,11 +234,7 @@ impl Played for World {
         wait::until("the bill to stop", PATIENCE, || async {
             let paid: BTreeSet<String> = handle.bill().running().map(ToString::to_string).collect();
             let same = paid == self.before && handle.volumes().is_empty() && handle.addresses().is_empty();
-            Ok(if same {
-                Look::Done(())
-            } else {
-                Look::not_yet((paid, handle.volumes(), handle.addresses()))
-            })
+            Ok(Look::done_if(same, (paid, handle.volumes(), handle.addresses())))
         })
         .await?;
         ensure!(handle.instances().is_empty(), "{:?}", handle.instances());

@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::discovery::{Discovery, Scope};
 use kube::{Client, ResourceExt};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use russet_testkit::{Extras, TestCluster};
-use serde_json::Value;
 
-use super::{make_namespaces, objects, of_kind, text};
+use super::{api_of, make_namespaces, objects, of_kind, text};
 
 const NAMESPACE: &str = "capi-scaleway-applesilicon-system";
 const PROVIDER: &str = "infrastructure-scaleway-applesilicon";
@@ -149,33 +147,12 @@ async fn apply(client: &Client, manifest: &str) -> Result<()> {
     for object in objects(manifest)? {
         let what = format!("{} {}", text(&object, "/kind"), text(&object, "/metadata/name"));
         wait::until(&what, PATIENCE, || async {
-            apply_one(client, &object).await?;
+            let (api, object) = api_of(client, &object).await?;
+            let params = PatchParams::apply("clusterctl");
+            api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
             Ok(Look::Done(()))
         })
         .await?;
     }
-    Ok(())
-}
-
-async fn apply_one(client: &Client, object: &Value) -> Result<()> {
-    let object: DynamicObject = serde_json::from_value(object.clone())?;
-    let types = object.types.clone().context("a kind")?;
-    let kind = kube::core::GroupVersionKind::try_from(&types)?;
-    let discovery = Discovery::new(client.clone())
-        .filter(&[kind.group.as_str()])
-        .run()
-        .await?;
-    let (resource, capabilities) = discovery
-        .resolve_gvk(&kind)
-        .with_context(|| format!("{kind:?} is not served"))?;
-    let api: Api<DynamicObject> = match capabilities.scope {
-        Scope::Cluster => Api::all_with(client.clone(), &resource),
-        Scope::Namespaced => {
-            let namespace = object.namespace().context("a namespace")?;
-            Api::namespaced_with(client.clone(), &namespace, &resource)
-        }
-    };
-    let params = PatchParams::apply("clusterctl");
-    api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
     Ok(())
 }

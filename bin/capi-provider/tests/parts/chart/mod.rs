@@ -12,8 +12,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{CommandFactory as _, Parser as _};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Client;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, DynamicObject, ObjectMeta, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Discovery, Scope};
+use kube::{Client, ResourceExt as _};
 use russet_capi_provider::config::{self, Cli};
 use russet_testkit::cluster;
 use serde_json::Value;
@@ -326,135 +328,54 @@ async fn the_program_of_the_same_commit_understands_every_rendered_flag() -> Res
     Ok(())
 }
 
-#[expect(clippy::too_many_lines, reason = "a table of bad values")]
+/// Values of the chart, and what is said of them. A semicolon ends a line; `@on` is the start of values with a fleet of Macs.
+const BAD_VALUES: &str = "
+replica: 3 => 'replica' not allowed
+replicas: two => /replicas | want integer
+image: {pullPolicy: Sometimes} => /image/pullPolicy | 'IfNotPresent'
+fleets: {macos: {machine: {tpye: M1}}} => /fleets/macos/machine | 'tpye' not allowed
+fleets: {Macs: {}} => /fleets | 'Macs' not allowed
+fleets: {macos: {replicas: -1}} => /fleets/macos/replicas | minimum
+provider: {orphanReclaim: {interval: often}} => /provider/orphanReclaim/interval
+provider: {apiServerURL: 'http://plain'} => /provider/apiServerURL
+provider: {defaultAdoptPoolPrefix: 'a b'} => /provider/defaultAdoptPoolPrefix
+fleets: {macos: {enabled: true}} => a fleet needs its Cluster
+@on, version: '1.35'}} => fleets.macos.version | v1.35.4
+@on, machine: {os: Tahoe-26.3}}} => fleets.macos.machine.os | a macOS family
+@on, name: x}, runners: {enabled: true, name: x}} => both have the name x
+@on, ghActionsRunner: {enabled: true}}} => fleets.macos.ghActionsRunner.ghOrg is empty
+tailscaleEgress: {enabled: true} => tailscaleEgress.magicDNSSuffix is empty
+tailscale: {enabled: true} => tailscale.authKeySecretName is empty
+hostLogs: {enabled: true} => logs travel over the tailnet
+vmClusterEgress: {clusterDNSIP: 10.0.0.10} => hosts refuse one without the other
+kuraFleet: {machine: {kind: vm}} => /kuraFleet/machine/kind | 'elasticMetal'
+kuraFleet: {machine: {offer: EM-I220E}} => /kuraFleet/machine | 'offer' not allowed
+kuraFleet: {nodeTaints: [{key: a, effect: Never}]} => /kuraFleet/nodeTaints/0/effect | 'NoSchedule'
+localPath: {path: relative} => /localPath/path
+localPath: {replicas: 2} => /localPath/replicas
+kuraFleets: {a: {machine: {offer: EM-I220E}}} => /kuraFleets/a/machine | 'offer' not allowed
+kuraFleets: {A b: {}} => /kuraFleets
+kuraFleets: {a: {enabled: true}} => kuraFleets.a is enabled | a fleet needs its Cluster
+cluster: {enabled: true} ; kuraFleet: {enabled: true, name: x} ; kuraFleets: {a: {name: x}} => kuraFleets.a and kuraFleet both have the name x
+cluster: {enabled: true} ; kuraFleet: {machine: {adoptNamePrefix: a-}} ; kuraFleets: {a: {enabled: true, machine: {kind: instance}}} => kuraFleets.a.machine.adoptNamePrefix | Instances are made, never taken
+kuraFleet: {enabled: true} => a fleet needs its Cluster
+@on, name: x}} ; kuraFleet: {enabled: true, name: x} => kuraFleet and fleets.macos both have the name x
+cluster: {enabled: true} ; kuraFleet: {enabled: true, kubernetesVersion: '1.35'} => kuraFleet.kubernetesVersion | v1.35.4
+cluster: {enabled: true} ; kuraFleet: {enabled: true, machine: {privateNetworkName: ''}} => say how the Private Network is called
+cluster: {enabled: true} ; kuraFleet: {enabled: true, machine: {kind: instance, adoptNamePrefix: a-}} => Instances are made, never taken
+";
+
 #[tokio::test]
 async fn bad_values_are_refused_with_the_place_and_the_reason() -> Result<()> {
     let helm = Helm::new().await?;
-    let on = "cluster: {enabled: true}\nfleets: {macos: {enabled: true";
-    for (values, parts) in [
-        ("replica: 3".to_owned(), vec!["'replica' not allowed"]),
-        ("replicas: two".to_owned(), vec!["/replicas", "want integer"]),
-        (
-            "image: {pullPolicy: Sometimes}".to_owned(),
-            vec!["/image/pullPolicy", "'IfNotPresent'"],
-        ),
-        (
-            "fleets: {macos: {machine: {tpye: M1}}}".to_owned(),
-            vec!["/fleets/macos/machine", "'tpye' not allowed"],
-        ),
-        ("fleets: {Macs: {}}".to_owned(), vec!["/fleets", "'Macs' not allowed"]),
-        (
-            "fleets: {macos: {replicas: -1}}".to_owned(),
-            vec!["/fleets/macos/replicas", "minimum"],
-        ),
-        (
-            "provider: {orphanReclaim: {interval: often}}".to_owned(),
-            vec!["/provider/orphanReclaim/interval"],
-        ),
-        (
-            "provider: {apiServerURL: 'http://plain'}".to_owned(),
-            vec!["/provider/apiServerURL"],
-        ),
-        (
-            "provider: {defaultAdoptPoolPrefix: 'a b'}".to_owned(),
-            vec!["/provider/defaultAdoptPoolPrefix"],
-        ),
-        (
-            "fleets: {macos: {enabled: true}}".to_owned(),
-            vec!["a fleet needs its Cluster"],
-        ),
-        (
-            format!("{on}, version: '1.35'}}}}"),
-            vec!["fleets.macos.version", "v1.35.4"],
-        ),
-        (
-            format!("{on}, machine: {{os: Tahoe-26.3}}}}}}"),
-            vec!["fleets.macos.machine.os", "a macOS family"],
-        ),
-        (
-            format!("{on}, name: x}}, runners: {{enabled: true, name: x}}}}"),
-            vec!["both have the name x"],
-        ),
-        (
-            format!("{on}, ghActionsRunner: {{enabled: true}}}}}}"),
-            vec!["fleets.macos.ghActionsRunner.ghOrg is empty"],
-        ),
-        (
-            "tailscaleEgress: {enabled: true}".to_owned(),
-            vec!["tailscaleEgress.magicDNSSuffix is empty"],
-        ),
-        (
-            "tailscale: {enabled: true}".to_owned(),
-            vec!["tailscale.authKeySecretName is empty"],
-        ),
-        (
-            "hostLogs: {enabled: true}".to_owned(),
-            vec!["logs travel over the tailnet"],
-        ),
-        (
-            "vmClusterEgress: {clusterDNSIP: 10.0.0.10}".to_owned(),
-            vec!["hosts refuse one without the other"],
-        ),
-        (
-            "kuraFleet: {machine: {kind: vm}}".to_owned(),
-            vec!["/kuraFleet/machine/kind", "'elasticMetal'"],
-        ),
-        (
-            "kuraFleet: {machine: {offer: EM-I220E}}".to_owned(),
-            vec!["/kuraFleet/machine", "'offer' not allowed"],
-        ),
-        (
-            "kuraFleet: {nodeTaints: [{key: a, effect: Never}]}".to_owned(),
-            vec!["/kuraFleet/nodeTaints/0/effect", "'NoSchedule'"],
-        ),
-        ("localPath: {path: relative}".to_owned(), vec!["/localPath/path"]),
-        ("localPath: {replicas: 2}".to_owned(), vec!["/localPath/replicas"]),
-        (
-            "kuraFleets: {a: {machine: {offer: EM-I220E}}}".to_owned(),
-            vec!["/kuraFleets/a/machine", "'offer' not allowed"],
-        ),
-        ("kuraFleets: {A b: {}}".to_owned(), vec!["/kuraFleets"]),
-        (
-            "kuraFleets: {a: {enabled: true}}".to_owned(),
-            vec!["kuraFleets.a is enabled", "a fleet needs its Cluster"],
-        ),
-        (
-            "cluster: {enabled: true}\nkuraFleet: {enabled: true, name: x}\nkuraFleets: {a: {name: x}}".to_owned(),
-            vec!["kuraFleets.a and kuraFleet both have the name x"],
-        ),
-        (
-            "cluster: {enabled: true}\nkuraFleet: {machine: {adoptNamePrefix: a-}}\nkuraFleets: {a: {enabled: true, machine: \
-             {kind: instance}}}"
-                .to_owned(),
-            vec!["kuraFleets.a.machine.adoptNamePrefix", "Instances are made, never taken"],
-        ),
-        (
-            "kuraFleet: {enabled: true}".to_owned(),
-            vec!["a fleet needs its Cluster"],
-        ),
-        (
-            format!("{on}, name: x}}}}\nkuraFleet: {{enabled: true, name: x}}"),
-            vec!["kuraFleet and fleets.macos both have the name x"],
-        ),
-        (
-            "cluster: {enabled: true}\nkuraFleet: {enabled: true, kubernetesVersion: '1.35'}".to_owned(),
-            vec!["kuraFleet.kubernetesVersion", "v1.35.4"],
-        ),
-        (
-            "cluster: {enabled: true}\nkuraFleet: {enabled: true, machine: {privateNetworkName: ''}}".to_owned(),
-            vec!["say how the Private Network is called"],
-        ),
-        (
-            "cluster: {enabled: true}\nkuraFleet: {enabled: true, machine: {kind: instance, adoptNamePrefix: a-}}"
-                .to_owned(),
-            vec!["Instances are made, never taken"],
-        ),
-    ] {
-        let error = match helm.template(&values) {
+    let on = "cluster: {enabled: true} ; fleets: {macos: {enabled: true";
+    for row in BAD_VALUES.trim().lines() {
+        let (values, parts) = row.split_once(" => ").context("a row has two columns")?;
+        let error = match helm.template(&values.replace("@on", on).replace(" ; ", "\n")) {
             Ok(_) => bail!("{values} was taken"),
             Err(error) => format!("{error:#}"),
         };
-        for part in parts {
+        for part in parts.split(" | ") {
             ensure!(error.contains(part), "{values}: no {part:?} in {error}");
         }
     }
@@ -497,4 +418,22 @@ async fn make_namespaces(client: &Client, names: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Where an object of any kind belongs: in its namespace, if kinds like it are in one.
+async fn api_of(client: &Client, object: &Value) -> Result<(Api<DynamicObject>, DynamicObject)> {
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let kind = GroupVersionKind::try_from(object.types.as_ref().context("a kind")?)?;
+    let discovery = Discovery::new(client.clone()).filter(&[kind.group.as_str()]);
+    let discovery = discovery.run().await?;
+    let found = discovery.resolve_gvk(&kind);
+    let (resource, capabilities) = found.with_context(|| format!("{kind:?} is not served"))?;
+    let api = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => {
+            let namespace = object.namespace().context("a namespace")?;
+            Api::namespaced_with(client.clone(), &namespace, &resource)
+        }
+    };
+    Ok((api, object))
 }

@@ -6,15 +6,14 @@ use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{Discovery, Scope};
 use kube::{Client, ResourceExt};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use russet_testkit::{Extras, TestCluster};
 use serde_json::{Value, json};
 
-use super::{CORE, FULL, Helm, INFRA, make_namespaces, objects, text};
+use super::{CORE, FULL, Helm, INFRA, api_of, make_namespaces, objects, text};
 
 /// One question to the authorizer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +94,34 @@ const THINGS: [(&str, &str, &str, &str); 42] = [
     ("", "persistentvolumeclaims", "", ""),
 ];
 
+impl Request {
+    fn of([verb, group, resource, subresource, namespace, name]: [&'static str; 6]) -> Self {
+        Self {
+            verb,
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        }
+    }
+}
+
+impl From<Request> for ResourceAttributes {
+    fn from(request: Request) -> Self {
+        let some = |text: &str| Some(text.to_owned());
+        Self {
+            verb: some(request.verb),
+            group: some(request.group),
+            resource: some(request.resource),
+            subresource: some(request.subresource),
+            namespace: some(request.namespace),
+            name: some(request.name),
+            ..Self::default()
+        }
+    }
+}
+
 /// What the documentation of the chart says the provider may do; all else is refused.
 fn is_documented(request: &Request) -> bool {
     let verb = |verbs: &[&str]| verbs.contains(&request.verb);
@@ -140,29 +167,14 @@ async fn differences(client: &Client, user: &str, expected: fn(&Request) -> bool
     for (group, resource, subresource, name) in THINGS {
         for verb in VERBS {
             for namespace in NAMESPACES {
-                questions.push(Request {
-                    verb,
-                    group,
-                    resource,
-                    subresource,
-                    namespace,
-                    name,
-                });
+                let question = [verb, group, resource, subresource, namespace, name];
+                questions.push(Request::of(question));
             }
         }
     }
     let answers: Vec<Option<String>> = futures::stream::iter(questions)
         .map(|request| async move {
-            let attributes = ResourceAttributes {
-                verb: Some(request.verb.to_owned()),
-                group: Some(request.group.to_owned()),
-                resource: Some(request.resource.to_owned()),
-                subresource: Some(request.subresource.to_owned()),
-                namespace: Some(request.namespace.to_owned()),
-                name: Some(request.name.to_owned()),
-                ..ResourceAttributes::default()
-            };
-            let allowed = may(client, user, Some(attributes), None).await?;
+            let allowed = may(client, user, &[], Some(request.clone().into()), None).await?;
             let wanted = expected(&request);
             anyhow::Ok((allowed != wanted).then(|| format!("{request:?}: allowed {allowed}, documented {wanted}")))
         })
@@ -175,6 +187,7 @@ async fn differences(client: &Client, user: &str, expected: fn(&Request) -> bool
 async fn may(
     client: &Client,
     user: &str,
+    groups: &[&str],
     resource_attributes: Option<ResourceAttributes>,
     non_resource_attributes: Option<NonResourceAttributes>,
 ) -> Result<bool> {
@@ -182,6 +195,7 @@ async fn may(
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(user.to_owned()),
+            groups: Some(groups.iter().map(|&group| group.to_owned()).collect()),
             resource_attributes,
             non_resource_attributes,
             ..SubjectAccessReviewSpec::default()
@@ -227,11 +241,7 @@ async fn the_provider_may_do_what_is_documented_and_nothing_else() -> Result<()>
     // The authorizer reads roles a moment after they are written.
     let found = wait::until("the rights to be as documented", PATIENCE, || async {
         let found = differences(&client, provider, is_documented).await?;
-        Ok(if found.is_empty() {
-            Look::Done(found)
-        } else {
-            Look::not_yet(found)
-        })
+        Ok(Look::value_if(found.is_empty(), found))
     });
     found.await?;
     core_may_do_its_part(&client).await?;
@@ -249,7 +259,7 @@ async fn core_may_do_its_part(client: &Client) -> Result<()> {
         verb: Some("get".to_owned()),
     };
     ensure!(
-        may(client, remote, None, Some(probe)).await?,
+        may(client, remote, &[], None, Some(probe)).await?,
         "core's probe of / would be refused"
     );
     for (group, resource, subresource, verb, namespace) in [
@@ -260,16 +270,9 @@ async fn core_may_do_its_part(client: &Client) -> Result<()> {
         ("storage.k8s.io", "volumeattachments", "", "list", ""),
         ("", "pods", "", "get", "capi-system"),
     ] {
-        let attributes = ResourceAttributes {
-            verb: Some(verb.to_owned()),
-            group: Some(group.to_owned()),
-            resource: Some(resource.to_owned()),
-            subresource: Some(subresource.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            ..ResourceAttributes::default()
-        };
+        let request = Request::of([verb, group, resource, subresource, namespace, ""]);
         ensure!(
-            may(client, remote, Some(attributes), None).await?,
+            may(client, remote, &[], Some(request.into()), None).await?,
             "capi-remote may not {verb} {resource}"
         );
     }
@@ -299,55 +302,25 @@ async fn real_requests_agree(cluster: &TestCluster, provider: &str) -> Result<()
 
 /// The group of Macs that join.
 async fn macs_may_ask_for_certificates(client: Client) -> Result<()> {
-    let joining = |verb: &str, resource: &str| SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some("system:bootstrap:abcdef".to_owned()),
-            groups: Some(vec!["system:bootstrappers:tuist-applesilicon".to_owned()]),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(CSR.to_owned()),
-                resource: Some(resource.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let reviews: Api<SubjectAccessReview> = Api::all(client);
+    let (user, groups) = ("system:bootstrap:abcdef", ["system:bootstrappers:tuist-applesilicon"]);
     for (verb, resource, wanted) in [
         ("create", "certificatesigningrequests", true),
         ("get", "certificatesigningrequests", true),
         ("update", "certificatesigningrequests", false),
     ] {
-        let answer = reviews.create(&PostParams::default(), &joining(verb, resource)).await?;
-        ensure!(
-            answer.status.is_some_and(|status| status.allowed) == wanted,
-            "{verb} {resource}"
-        );
+        let request = Request::of([verb, CSR, resource, "", "", ""]);
+        let allowed = may(&client, user, &groups, Some(request.into()), None).await?;
+        ensure!(allowed == wanted, "{verb} {resource}");
     }
     Ok(())
 }
 
 /// Creates objects of any kind, as Helm would.
 async fn apply(client: &Client, objects: &[Value]) -> Result<()> {
-    let discovery = Discovery::new(client.clone()).run().await?;
     for object in objects {
-        let object: DynamicObject = serde_json::from_value(object.clone())?;
-        let types = object.types.clone().context("a kind")?;
-        let kind = kube::core::GroupVersionKind::try_from(&types)?;
-        let (resource, capabilities) = discovery
-            .resolve_gvk(&kind)
-            .with_context(|| format!("{kind:?} is not served"))?;
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(client.clone(), &resource),
-            Scope::Namespaced => {
-                let namespace = object.namespace().context("a namespace")?;
-                Api::namespaced_with(client.clone(), &namespace, &resource)
-            }
-        };
-        api.create(&PostParams::default(), &object)
-            .await
-            .with_context(|| format!("{} {} was refused", types.kind, object.name_any()))?;
+        let (api, object) = api_of(client, object).await?;
+        let created = api.create(&PostParams::default(), &object).await;
+        created.with_context(|| format!("{:?} {} was refused", object.types, object.name_any()))?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use russet_sim_scaleway::{BoxFate, BoxOutcome, Deed, Delays, Handle, Stage, Zone
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::support::{Boots, Trial, is_ready, provider, sim, until};
-use crate::fleet::Fleet;
+use super::support::{Boots, Trial, provider, sim};
+use crate::fleet::{Fleet, is_ready};
 use crate::harness::{cluster, identity};
 
 /// What one machine may cost on its way up, and on its way down: the calls that must be made, a look before each, and some more.
@@ -146,7 +146,7 @@ async fn the_last_server_of_an_offer_is_set_up_by_its_script_and_the_catalogue_i
     let spec = json!({"fleetName": "last", "privateNetworkName": "cache"});
     let fleet = Fleet::of("ScalewayElasticMetalMachine", &sandbox, 1, spec).await?;
     let has_server = |machine: &Metal| machine.status().server_id.is_some();
-    let found = until(&client, &fleet.namespace, "the server to be ordered", 1, has_server).await?;
+    let found = fleet.until_of("the server to be ordered", 1, has_server).await?;
     first.stop().await?;
 
     let second = provider(&sandbox, &who, &sim, None, &FLAGS).await?;
@@ -161,7 +161,7 @@ async fn the_last_server_of_an_offer_is_set_up_by_its_script_and_the_catalogue_i
         is_ready(machine)
     };
     let what = "the machine to be ready";
-    until(&client, &fleet.namespace, what, 1, is_ready_in_the_end).await?;
+    fleet.until_of(what, 1, is_ready_in_the_end).await?;
     let scripts = handle.calls("PATCH", "/baremetal/v1/zones/*/servers/*");
     assert_eq!(scripts, 2, "the script was given, and taken away again");
     let read = handle.calls("GET", "/baremetal/v1/zones/*/offers") - read_before;

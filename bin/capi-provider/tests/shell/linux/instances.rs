@@ -8,27 +8,17 @@ use russet_api::ScalewayInstanceMachine as Instance;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 
-use super::support::{Boots, is_ready, provider, reason, sim, until};
-use crate::fleet::Fleet;
-use crate::harness::{cluster, identity};
-
-const KIND: &str = "ScalewayInstanceMachine";
+use super::support::Trial;
 
 #[tokio::test]
 async fn an_instance_is_made_joins_serves_and_leaves_nothing() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("instance").await?;
-    let who = identity(&sandbox).await?;
-    let sim = sim().await?;
-    let client = sandbox.client().await?;
-    let boots = Boots::of(sim.handle(), client.clone());
-    let provider = provider(&sandbox, &who, &sim, None, &[]).await?;
     let spec = json!({
         "fleetName": "kura", "privateNetworkName": "tuist-runner-cache", "privateNetworkCIDR": "172.16.0.0/22",
         "nodeTaints": [{"key": "tuist.dev/runner-cache", "value": "true", "effect": "NoSchedule"}],
     });
-    let fleet = Fleet::of(KIND, &sandbox, 1, spec).await?;
-    let found: Vec<Instance> = until(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
-    let machine = &found[0];
+    let trial: Trial<Instance> = Trial::begin("instance", spec, &[], |_| {}).await?;
+    let machine = trial.serves().await?;
+    let (sim, fleet, client) = (&trial.sim, &trial.fleet, trial.client.clone());
 
     // The Node is what core and the caches look for.
     let row = sim.handle().boxes().pop().unwrap();
@@ -46,11 +36,7 @@ async fn an_instance_is_made_joins_serves_and_leaves_nothing() -> Result<()> {
     assert!(status.intent.is_none());
     wait::until("core to see it running", PATIENCE, || async {
         let phases = fleet.machine_phases().await?;
-        Ok(if phases == ["Running"] {
-            Look::Done(())
-        } else {
-            Look::not_yet(phases)
-        })
+        Ok(Look::done_if(phases == ["Running"], phases))
     })
     .await?;
 
@@ -63,17 +49,12 @@ async fn an_instance_is_made_joins_serves_and_leaves_nothing() -> Result<()> {
     let posts = sim.handle().calls("POST", "/instance/v1/zones/*/servers");
     assert_eq!(posts, 1, "it was ordered once");
 
-    fleet.scale(0).await?;
-    until::<Instance>(&client, &fleet.namespace, "the machine to be gone", 0, |_| true).await?;
+    trial.goes().await?;
     assert!(sim.handle().instances().is_empty(), "{:?}", sim.handle().instances());
     assert!(sim.handle().addresses().is_empty(), "{:?}", sim.handle().addresses());
     wait::until("the volume to be gone", PATIENCE, || async {
         let left = sim.handle().volumes();
-        Ok(if left.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(left)
-        })
+        Ok(Look::done_if(left.is_empty(), left))
     })
     .await?;
     assert_eq!(sim.handle().bill().running().count(), 0, "the bill stops");
@@ -86,27 +67,5 @@ async fn an_instance_is_made_joins_serves_and_leaves_nothing() -> Result<()> {
         .list(&ListParams::default().labels(&format!("tuist.dev/owner-uid={uid}")))
         .await?;
     assert!(left.items.is_empty(), "its identity is revoked");
-    let refused = cluster().await?.audit()?.denials(&who.username)?;
-    assert!(refused.is_empty(), "the chart's rights suffice: {refused:?}");
-    drop(boots);
-    provider.stop().await?;
-    sim.stop().await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_image_that_is_gone_is_a_condition_that_names_others() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("no-image").await?;
-    let who = identity(&sandbox).await?;
-    let sim = sim().await?;
-    let client = sandbox.client().await?;
-    let provider = provider(&sandbox, &who, &sim, None, &[]).await?;
-    let fleet = Fleet::of(KIND, &sandbox, 1, json!({"image": "ubuntu_warty"})).await?;
-    until::<Instance>(&client, &fleet.namespace, "the machine to say so", 1, |machine| {
-        reason(machine, "Ready") == "ImageUnavailable"
-    })
-    .await?;
-    assert!(sim.handle().instances().is_empty(), "nothing was ordered");
-    provider.stop().await?;
-    Ok(())
+    trial.leaves().await
 }

@@ -12,7 +12,7 @@ use russet_testkit::wait::{self, Look, PATIENCE};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::support::{Trial, sim, until};
+use super::support::{Trial, With, sim};
 
 const OURS: &str = "scw-local-nvme";
 
@@ -73,11 +73,7 @@ impl Shelf {
         wait::until("the claim to be bound", PATIENCE, || async {
             let status = self.claims().get(name).await?.status;
             let phase = status.and_then(|status| status.phase);
-            Ok(if phase.as_deref() == Some("Bound") {
-                Look::Done(())
-            } else {
-                Look::not_yet(phase)
-            })
+            Ok(Look::done_if(phase.as_deref() == Some("Bound"), phase))
         })
         .await
     }
@@ -147,7 +143,10 @@ async fn claims_and_volumes_on_the_disk_of_a_server_go_with_it_and_no_others() -
     shelf.claims().patch("held", &patch, &Patch::Merge(hold(true))).await?;
 
     trial.fleet.scale(0).await?;
-    until::<Instance>(&shelf.client, &shelf.namespace, "the machine to be gone", 0, |_| true).await?;
+    trial
+        .fleet
+        .until_of("the machine to be gone", 0, |_: &Instance| true)
+        .await?;
 
     gone(&shelf.claims(), "lost").await?;
     gone(&shelf.volumes(), &shelf.volume("lost")).await?;
@@ -213,7 +212,7 @@ async fn a_node_of_the_same_name_keeps_its_volumes() -> Result<()> {
 
     trial.fleet.scale(0).await?;
     let done = |machine: &Instance| machine.finalizers().iter().all(|held| !ours.contains(held));
-    until(&shelf.client, &shelf.namespace, "the provider to be done", 1, done).await?;
+    trial.fleet.until_of("the provider to be done", 1, done).await?;
     shelf.is_kept("kept").await?;
     assert!(nodes.get_opt(&name).await?.is_some(), "the Node stays");
     machine
@@ -227,7 +226,12 @@ async fn a_node_of_the_same_name_keeps_its_volumes() -> Result<()> {
 #[tokio::test]
 async fn without_the_right_to_delete_volumes_a_machine_says_so_and_waits() -> Result<()> {
     let missing = ["persistentvolumes"];
-    let trial: Trial<Instance> = Trial::may(sim().await?, "disk-rights", json!({}), &[], &missing).await?;
+    let with = With {
+        spec: json!({}),
+        not: &missing,
+        ..With::default()
+    };
+    let trial: Trial<Instance> = Trial::with(sim().await?, "disk-rights", with).await?;
     let name = trial.serves().await?.name_any();
     let shelf = Shelf::of(&trial);
     shelf.bind("lost", OURS, &[&name]).await?;

@@ -12,18 +12,15 @@ use kube::{Client, ResourceExt as _};
 use russet_api::ScalewayElasticMetalMachine as Metal;
 use russet_capi_provider::bootstrap::Failed;
 use russet_capi_provider::linux::hosts::{Hosts, Login, Told};
-use russet_sim_scaleway::{Deed, Handle, NewMetals, Power};
+use russet_sim_scaleway::{Deed, Handle, NewMetals, Power, Sim};
 use russet_telemetry::Secret;
-use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::support::{Boots, is_ready, message, provider, provider_id, reason, sim, until};
-use crate::fleet::Fleet;
-use crate::harness::{cluster, identity};
+use super::support::{Trial, With, provider_id, sim};
+use crate::fleet::{is_ready, message, reason};
+use crate::harness::cluster;
 use crate::joiner::join;
-
-const KIND: &str = "ScalewayElasticMetalMachine";
 
 /// Emulated servers that let the provider in, as far as the emulator's rows say: the SSH client itself is proven where it lives.
 struct Doors {
@@ -95,27 +92,28 @@ impl Hosts for Doors {
     }
 }
 
-fn spec(more: &serde_json::Value) -> serde_json::Value {
-    let mut spec = json!({
-        "fleetName": "kura", "privateNetworkName": "tuist-runner-cache", "privateNetworkCIDR": "172.16.0.0/22",
-    });
-    for (key, value) in more.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
-    spec
+fn spec() -> serde_json::Value {
+    json!({"fleetName": "kura", "privateNetworkName": "tuist-runner-cache", "privateNetworkCIDR": "172.16.0.0/22"})
+}
+
+/// A machine that takes a server; so many scripts on servers fail.
+async fn adopting(sim: Sim, name: &str, failures: usize) -> Result<Trial<Metal>> {
+    let doors = Doors::new(sim.handle(), cluster().await?.client().await?, failures);
+    let mut spec = spec();
+    spec["adoptNamePrefix"] = json!("tuist-kura-em-");
+    let with = With {
+        spec,
+        hosts: Some(doors),
+        ..With::default()
+    };
+    Trial::with(sim, name, with).await
 }
 
 #[tokio::test]
 async fn a_server_is_ordered_joins_by_its_own_script_and_is_deleted() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("ordered").await?;
-    let who = identity(&sandbox).await?;
-    let sim = sim().await?;
-    let client = sandbox.client().await?;
-    let boots = Boots::of(sim.handle(), client.clone());
-    let provider = provider(&sandbox, &who, &sim, None, &[]).await?;
-    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({}))).await?;
-    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
-    let machine = &found[0];
+    let trial: Trial<Metal> = Trial::begin("ordered", spec(), &[], |_| {}).await?;
+    let machine = trial.serves().await?;
+    let (sim, fleet) = (&trial.sim, &trial.fleet);
     let row = sim.handle().boxes().pop().unwrap();
     assert_eq!(machine.spec.provider_id, Some(provider_id(&row)));
     let leg = row.private.clone().unwrap();
@@ -134,31 +132,14 @@ async fn a_server_is_ordered_joins_by_its_own_script_and_is_deleted() -> Result<
     assert_eq!(sim.handle().calls("POST", "/baremetal/v1/zones/*/servers"), 1);
     assert_eq!(sim.handle().calls("POST", "/baremetal/v1/zones/*/servers/*/install"), 1);
 
-    fleet.scale(0).await?;
-    until::<Metal>(&client, &fleet.namespace, "the machine to be gone", 0, |_| true).await?;
-    wait::until("the bill to stop", PATIENCE, || async {
-        let running: Vec<String> = sim.handle().bill().running().map(ToString::to_string).collect();
-        Ok(if running.is_empty() {
-            Look::Done(())
-        } else {
-            Look::not_yet(running)
-        })
-    })
-    .await?;
+    trial.goes().await?;
     assert!(fleet.nodes().get_opt(&machine.name_any()).await?.is_none());
-    let refused = cluster().await?.audit()?.denials(&who.username)?;
-    assert!(refused.is_empty(), "the chart's rights suffice: {refused:?}");
-    drop(boots);
-    provider.stop().await?;
-    Ok(())
+    trial.leaves().await
 }
 
 #[tokio::test]
 async fn a_server_is_taken_set_up_over_ssh_wiped_and_freed() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("adopted").await?;
-    let who = identity(&sandbox).await?;
     let sim = sim().await?;
-    let client = sandbox.client().await?;
     sim.handle().perform(Deed::AddMetals(NewMetals {
         name: "tuist-kura-em-1".into(),
         tags: vec!["rack-7".into()],
@@ -169,25 +150,18 @@ async fn a_server_is_taken_set_up_over_ssh_wiped_and_freed() -> Result<()> {
         name: "database".into(),
         ..NewMetals::default()
     }))?;
-    let doors = Doors::new(sim.handle(), client.clone(), 1);
-    let provider = provider(&sandbox, &who, &sim, Some(doors), &[]).await?;
-    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({"adoptNamePrefix": "tuist-kura-em-"}))).await?;
+    let trial = adopting(sim, "adopted", 1).await?;
+    let (sim, fleet) = (&trial.sim, &trial.fleet);
 
     // The script fails once; what people see names the step and the end of its output.
-    until::<Metal>(
-        &client,
-        &fleet.namespace,
-        "the machine to say what failed",
-        1,
-        |machine| {
+    trial
+        .until("the machine to say what failed", |machine| {
             let attempts = machine.status.as_ref().and_then(|status| status.bootstrap_attempts);
             attempts == Some(1) || is_ready(machine)
-        },
-    )
-    .await?;
-    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
-    let machine = &found[0];
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &fleet.namespace);
+        })
+        .await?;
+    let machine = trial.serves().await?;
+    let leases: Api<Lease> = Api::namespaced(trial.client.clone(), &fleet.namespace);
     let held = leases.list(&ListParams::default()).await?.items;
     assert_eq!(held.len(), 1, "one claim: {held:?}");
     assert_eq!(
@@ -196,59 +170,38 @@ async fn a_server_is_taken_set_up_over_ssh_wiped_and_freed() -> Result<()> {
         "nothing was ordered"
     );
 
-    fleet.scale(0).await?;
-    until::<Metal>(&client, &fleet.namespace, "the machine to be gone", 0, |_| true).await?;
+    trial.goes().await?;
     let metals = sim.handle().metals();
     let freed = metals.iter().find(|it| it["name"] == "tuist-kura-em-1").unwrap();
     assert_eq!(freed["tags"], json!(["rack-7"]), "it is free, with the tags it had");
     assert_eq!(freed["install"]["status"], "completed");
-    let row = sim
-        .handle()
-        .boxes()
-        .into_iter()
-        .find(|row| row.name == "tuist-kura-em-1")
-        .unwrap();
-    assert_eq!(row.generation, 2, "it was wiped once");
-    let other = sim
-        .handle()
-        .boxes()
-        .into_iter()
-        .find(|row| row.name == "database")
-        .unwrap();
-    assert_eq!(other.generation, 1, "and nothing else was");
+    let generation = |name: &str| sim.handle().linux_box(name).map(|row| row.generation);
+    assert_eq!(generation("tuist-kura-em-1"), Some(2), "it was wiped once");
+    assert_eq!(generation("database"), Some(1), "and nothing else was");
     let left = leases.list(&ListParams::default()).await?.items;
     assert!(left.is_empty(), "{left:?}");
     assert!(fleet.nodes().get_opt(&machine.name_any()).await?.is_none());
-    provider.stop().await?;
-    Ok(())
+    trial.ends().await
 }
 
 #[tokio::test]
 async fn no_server_is_taken_that_does_not_fit_and_why_is_said() -> Result<()> {
-    let sandbox = cluster().await?.sandbox("unfit").await?;
-    let who = identity(&sandbox).await?;
     let sim = sim().await?;
-    let client = sandbox.client().await?;
     sim.handle().perform(Deed::AddMetals(NewMetals {
         name: "tuist-kura-em-1".into(),
         os: "debian_bookworm".into(),
         ..NewMetals::default()
     }))?;
-    let doors = Doors::new(sim.handle(), client.clone(), 0);
-    let provider = provider(&sandbox, &who, &sim, Some(doors), &[]).await?;
-    let fleet = Fleet::of(KIND, &sandbox, 1, spec(&json!({"adoptNamePrefix": "tuist-kura-em-"}))).await?;
-    let found: Vec<Metal> = until(&client, &fleet.namespace, "the machine to say so", 1, |machine| {
-        reason(machine, "Ready") == "NoAdoptableServer"
-    })
-    .await?;
-    let said = message(&found[0], "Provisioned");
+    let trial = adopting(sim, "unfit", 0).await?;
+    let said = |machine: &Metal| reason(machine, "Ready") == "NoAdoptableServer";
+    let machine = trial.until("the machine to say so", said).await?;
+    let said = message(&machine, "Provisioned");
     assert!(said.contains("1 with another operating system"), "{said}");
     // It heals as soon as there is one.
-    sim.handle().perform(Deed::AddMetals(NewMetals {
+    trial.sim.handle().perform(Deed::AddMetals(NewMetals {
         name: "tuist-kura-em-2".into(),
         ..NewMetals::default()
     }))?;
-    until::<Metal>(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
-    provider.stop().await?;
-    Ok(())
+    trial.serves().await?;
+    trial.ends().await
 }

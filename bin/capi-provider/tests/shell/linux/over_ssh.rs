@@ -14,9 +14,9 @@ use russet_sim_scaleway::{Deed, NewMetals};
 use serde_json::json;
 
 use super::ssh_host::SshHost;
-use super::support::{is_ready, message, provider, provider_id, reason, sim, until};
-use crate::fleet::Fleet;
-use crate::harness::{cluster, identity};
+use super::support::{provider, provider_id, sim};
+use crate::fleet::{Fleet, is_ready, message, reason};
+use crate::harness::{cloud, cluster, identity};
 use crate::joiner::join;
 
 /// A step of the script, and a command that is run in it.
@@ -62,7 +62,7 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
             ["BootstrapFailed", "JoinTimedOut"].contains(&reason(machine, type_).as_str())
                 && words.iter().all(|word| text.contains(word))
         };
-        let mut found = until(&client, &fleet.namespace, &what, 1, said).await?;
+        let mut found = fleet.until_of(&what, 1, said).await?;
         Ok(found.remove(0))
     };
 
@@ -95,14 +95,11 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
         join.is_some_and(|step| step.state == StepState::Succeeded)
     };
     let what = "the script to end well";
-    let found = until(&client, &fleet.namespace, what, 1, ended_well).await?;
+    let found = fleet.until_of(what, 1, ended_well).await?;
     let name = found[0].name_any();
     join(client.clone(), &name, &provider_id(&row), &BTreeMap::new()).await?;
-    until::<Metal>(&client, &fleet.namespace, "the machine to be ready", 1, is_ready).await?;
-    let registered =
-        russet_scaleway::Client::new(&crate::harness::scaleway(&sim)?, russet_scaleway::Context::default())?
-            .list_ssh_keys()
-            .await?;
+    fleet.until_of::<Metal>("the machine to be ready", 1, is_ready).await?;
+    let registered = cloud(&sim)?.list_ssh_keys().await?;
     for key in host.keys() {
         let key = key.to_openssh()?;
         assert!(registered.iter().all(|known| known.is_key(&key)), "another key: {key}");
@@ -118,10 +115,11 @@ async fn a_script_that_fails_at_any_step_is_told_with_the_end_of_its_output_and_
     let machine = says("UpToDate", &["failed", "breaks down"]).await?;
     assert!(is_ready(&machine), "{:?}", machine.status());
     host.fails_at(None);
-    until::<Metal>(&client, &fleet.namespace, "the node to be up to date", 1, |machine| {
-        reason(machine, "UpToDate") == "Ready" && is_ready(machine)
-    })
-    .await?;
+    fleet
+        .until_of::<Metal>("the node to be up to date", 1, |machine| {
+            reason(machine, "UpToDate") == "Ready" && is_ready(machine)
+        })
+        .await?;
     let config = host.node().read("var/lib/kubelet/config.yaml");
     assert!(config.contains("other.local"), "{config}");
     russet_testkit::wait::until_true("the Node to say so", russet_testkit::wait::PATIENCE, || async {

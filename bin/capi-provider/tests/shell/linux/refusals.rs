@@ -12,7 +12,7 @@ use russet_sim_scaleway::{
 use serde_json::json;
 
 use super::support::{Trial, sim};
-use crate::harness::scaleway;
+use crate::harness::cloud;
 
 fn stock(type_: &str, count: u32) -> Deed {
     Deed::SetStock {
@@ -106,6 +106,16 @@ async fn an_image_that_is_gone_is_waited_for_and_named() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_image_that_never_was_is_a_condition_that_names_it_and_others_do() -> Result<()> {
+    let spec = json!({"image": "ubuntu_warty"});
+    let trial: Trial<Instance> = Trial::begin("no-image", spec, &[], |_| {}).await?;
+    trial.says("ImageUnavailable", &["ubuntu_warty"]).await?;
+    trial.owns_nothing();
+    trial.fleet.correct(&Instance::kind(&()), json!({})).await?;
+    trial.heals().await
+}
+
+#[tokio::test]
 async fn an_operating_system_that_is_gone_is_waited_for_and_named() -> Result<()> {
     image_gone::<Metal>("m-image").await
 }
@@ -113,7 +123,7 @@ async fn an_operating_system_that_is_gone_is_waited_for_and_named() -> Result<()
 #[tokio::test]
 async fn a_private_network_of_another_region_is_refused_before_money_is_spent() -> Result<()> {
     let sim = sim().await?;
-    let client = russet_scaleway::Client::new(&scaleway(&sim)?, russet_scaleway::Context::default())?;
+    let client = cloud(&sim)?;
     let amsterdam = Zone::try_from("nl-ams-1")?.region();
     let made = client.create_private_network(&amsterdam, "cache", None, &[]).await?;
     let spec = json!({"privateNetworkID": made.id.to_string()});

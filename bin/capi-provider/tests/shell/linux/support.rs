@@ -6,25 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::api::{Api, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt as _};
-use russet_api::conditions;
-use russet_capi_provider::bootstrap::Services;
-use russet_capi_provider::fleet_key::FleetKeys;
-use russet_capi_provider::identity::{Identities, IdentityArgs, Settings};
+use kube::{Client, ResourceExt as _};
 use russet_capi_provider::linux::hosts::Hosts;
-use russet_capi_provider::linux::kind::{LinuxKind, Status};
+use russet_capi_provider::linux::kind::LinuxKind;
 use russet_scaleway::baremetal::{Install, MetalFilter};
 use russet_sim_scaleway::{BoxKind, Delays, Factor, Handle, LinuxBox, Options, Power, Settings as SimSettings, Sim};
+use russet_stages::macs::rights;
 use russet_testkit::Sandbox;
 use russet_testkit::identity::Granted;
 use russet_testkit::wait::{self, Look, PATIENCE};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::fleet::Fleet;
-use crate::harness::{Provider, cluster, identity_without, scaleway};
+use crate::fleet::{Fleet, is_ready, message, reason};
+use crate::harness::{Provider, cloud, cluster, services};
 use crate::joiner::{Joiner, join};
 
 /// An emulator in which nothing takes long.
@@ -44,44 +39,6 @@ pub(crate) async fn sim() -> Result<Sim> {
     .await?)
 }
 
-/// A client under the provider's own rights.
-async fn client_of(who: &Granted) -> Result<(Client, Kubeconfig)> {
-    let kubeconfig = Kubeconfig::read_from(&who.kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await?;
-    Ok((Client::try_from(config)?, kubeconfig))
-}
-
-/// Keys and identities, as the program makes them.
-pub(crate) async fn services(sandbox: &Sandbox<'_>, who: &Granted, sim: &Sim) -> Result<Services> {
-    let (client, kubeconfig) = client_of(who).await?;
-    let cluster = kubeconfig.clusters.into_iter().find_map(|named| named.cluster);
-    let cluster = cluster.context("no cluster in the kubeconfig")?;
-    let args = IdentityArgs {
-        api_server_url: cluster.server.clone(),
-        ..IdentityArgs::default()
-    };
-    let mut settings = Settings::new(&args, sandbox.namespace().to_owned());
-    settings.server.ca_pem = Some(
-        match (&cluster.certificate_authority, &cluster.certificate_authority_data) {
-            (Some(path), _) => std::fs::read_to_string(path)?,
-            (None, Some(data)) => {
-                use base64::Engine as _;
-                String::from_utf8(base64::engine::general_purpose::STANDARD.decode(data)?)?
-            }
-            (None, None) => anyhow::bail!("no certificate authority in the kubeconfig"),
-        },
-    );
-    let config = scaleway(sim)?;
-    let project = config.project.clone();
-    let scaleway = russet_scaleway::Client::new(&config, russet_scaleway::Context::default())?;
-    let keys = FleetKeys::new(client.clone(), scaleway, sandbox.namespace().to_owned(), project);
-    Ok(Services {
-        keys: Some(Arc::new(keys)),
-        identities: Some(Arc::new(Identities::new(client, settings))),
-        ..Services::default()
-    })
-}
-
 /// The provider, with Linux servers that are reached like this.
 pub(crate) async fn provider(
     sandbox: &Sandbox<'_>,
@@ -94,11 +51,26 @@ pub(crate) async fn provider(
     Provider::reaching(sandbox, who, sim, Arc::new(Joiner::default()), services, hosts, flags).await
 }
 
-/// A machine that something is wrong for, until somebody rights it.
+/// What a [`Trial`] is with.
+#[derive(Default)]
+pub(crate) struct With<'a> {
+    /// Of the machine.
+    pub(crate) spec: Value,
+    /// Of the provider, besides the usual ones.
+    pub(crate) flags: &'a [&'a str],
+    /// What the provider may do nothing about.
+    pub(crate) not: &'a [&'a str],
+    /// How servers are reached; without, those that boot join by themselves.
+    pub(crate) hosts: Option<Arc<dyn Hosts>>,
+}
+
+/// One machine and its provider; often something is wrong for it, until a test rights it.
 pub(crate) struct Trial<K> {
     pub(crate) sim: Sim,
     pub(crate) fleet: Fleet,
-    client: Client,
+    pub(crate) client: Client,
+    /// Whose requests must all be granted in the end.
+    who: Option<Granted>,
     provider: Provider,
     boots: Option<Boots>,
     kind: PhantomData<K>,
@@ -113,47 +85,55 @@ impl<K: LinuxKind> Trial<K> {
     }
 
     pub(crate) async fn of(sim: Sim, name: &str, spec: Value, flags: &[&str]) -> Result<Self> {
-        Self::may(sim, name, spec, flags, &[]).await
+        let with = With {
+            spec,
+            flags,
+            ..With::default()
+        };
+        Self::with(sim, name, with).await
     }
 
-    /// With a provider that may do nothing about these resources.
-    pub(crate) async fn may(sim: Sim, name: &str, spec: Value, flags: &[&str], not: &[&str]) -> Result<Self> {
+    pub(crate) async fn with(sim: Sim, name: &str, with: With<'_>) -> Result<Self> {
         let sandbox = cluster().await?.sandbox(name).await?;
-        let who = identity_without(&sandbox, not).await?;
+        let who = rights::provider_without(&sandbox, with.not).await?.grant().await?;
         let client = sandbox.client().await?;
-        let boots = Boots::of(sim.handle(), client.clone());
-        let provider = provider(&sandbox, &who, &sim, None, flags).await?;
-        let fleet = Fleet::of(&K::kind(&()), &sandbox, 1, spec).await?;
+        let boots = with.hosts.is_none().then(|| Boots::of(sim.handle(), client.clone()));
+        let provider = provider(&sandbox, &who, &sim, with.hosts, with.flags).await?;
+        let fleet = Fleet::of(&K::kind(&()), &sandbox, 1, with.spec).await?;
         Ok(Self {
             sim,
             fleet,
             client,
+            who: with.not.is_empty().then_some(who),
             provider,
-            boots: Some(boots),
+            boots,
             kind: PhantomData,
         })
     }
 
+    /// Waits until the machine is as wanted.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&K) -> bool) -> Result<K> {
+        let mut found = self.fleet.until_of(what, 1, holds).await?;
+        Ok(found.remove(0))
+    }
+
+    async fn says_of(&self, type_: &str, given: &str, words: &[&str]) -> Result<K> {
+        let said = |machine: &K| {
+            let text = message(machine, type_);
+            reason(machine, type_) == given && words.iter().all(|word| text.contains(word))
+        };
+        self.until(&format!("the machine to say {given} with {words:?}"), said)
+            .await
+    }
+
     /// Waits until the machine gives this reason, in a sentence with these words.
     pub(crate) async fn says(&self, given: &str, words: &[&str]) -> Result<K> {
-        let what = format!("the machine to say {given} with {words:?}");
-        let said = |machine: &K| {
-            let text = message(machine, "Ready");
-            reason(machine, "Ready") == given && words.iter().all(|word| text.contains(word))
-        };
-        let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
-        Ok(found.remove(0))
+        self.says_of("Ready", given, words).await
     }
 
     /// The same of a machine that is being deleted.
     pub(crate) async fn says_while_leaving(&self, given: &str, words: &[&str]) -> Result<K> {
-        let what = format!("the machine to say {given} with {words:?}");
-        let said = |machine: &K| {
-            let text = message(machine, "Deleting");
-            reason(machine, "Deleting") == given && words.iter().all(|word| text.contains(word))
-        };
-        let mut found = until(&self.client, &self.fleet.namespace, &what, 1, said).await?;
-        Ok(found.remove(0))
+        self.says_of("Deleting", given, words).await
     }
 
     /// From now on nothing boots or joins.
@@ -163,14 +143,12 @@ impl<K: LinuxKind> Trial<K> {
     }
 
     pub(crate) async fn serves(&self) -> Result<K> {
-        let what = "the machine to be ready";
-        let mut found = until(&self.client, &self.fleet.namespace, what, 1, is_ready).await?;
-        Ok(found.remove(0))
+        self.until("the machine to be ready", is_ready).await
     }
 
     /// Somebody installs the server in the console, as it was.
     pub(crate) async fn install_again(&self) -> Result<()> {
-        let client = russet_scaleway::Client::new(&scaleway(&self.sim)?, russet_scaleway::Context::default())?;
+        let client = cloud(&self.sim)?;
         let zone = russet_api::values::Zone::default();
         let servers = client.metal_servers(&zone, &MetalFilter::default()).await?;
         let server = servers.first().context("no server")?;
@@ -202,27 +180,32 @@ impl<K: LinuxKind> Trial<K> {
         let handle = self.sim.handle();
         let servers = handle.boxes().into_iter().filter(|row| row.name == machine.name_any());
         assert_eq!(servers.count(), 1, "{:?}", handle.boxes());
-        self.provider.stop().await?;
-        self.sim.stop().await?;
+        self.ends().await
+    }
+
+    /// The machine goes, and its provider was refused nothing.
+    pub(crate) async fn goes(&self) -> Result<()> {
+        self.fleet.scale(0).await?;
+        self.fleet.until_of("the machine to be gone", 0, |_: &K| true).await?;
+        if let Some(who) = &self.who {
+            let refused = cluster().await?.audit()?.denials(&who.username)?;
+            assert!(refused.is_empty(), "the chart's rights suffice: {refused:?}");
+        }
         Ok(())
     }
 
     /// The machine goes, and nothing is left of it.
     pub(crate) async fn leaves(self) -> Result<()> {
-        self.fleet.scale(0).await?;
-        until::<K>(&self.client, &self.fleet.namespace, "the machine to be gone", 0, |_| {
-            true
-        })
-        .await?;
+        self.goes().await?;
         wait::until("the bill to stop", PATIENCE, || async {
             let paid: Vec<String> = self.sim.handle().bill().running().map(ToString::to_string).collect();
-            Ok(if paid.is_empty() {
-                Look::Done(())
-            } else {
-                Look::not_yet(paid)
-            })
+            Ok(Look::done_if(paid.is_empty(), paid))
         })
         .await?;
+        self.ends().await
+    }
+
+    pub(crate) async fn ends(self) -> Result<()> {
         self.provider.stop().await?;
         self.sim.stop().await?;
         Ok(())
@@ -266,49 +249,4 @@ pub(crate) fn provider_id(row: &LinuxBox) -> String {
         BoxKind::Metal => "baremetal",
     };
     format!("scaleway://{product}/{}/{}", row.zone, row.server_id)
-}
-
-/// Waits until there are so many machines of this kind and all of them are as wanted.
-pub(crate) async fn until<K: LinuxKind>(
-    client: &Client,
-    namespace: &str,
-    what: &str,
-    count: usize,
-    holds: impl Fn(&K) -> bool,
-) -> Result<Vec<K>> {
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    wait::until(what, PATIENCE, || async {
-        let found = api.list(&ListParams::default()).await?.items;
-        Ok(if found.len() == count && found.iter().all(&holds) {
-            Look::Done(found)
-        } else {
-            let seen: Vec<_> = found
-                .iter()
-                .map(|object| (object.name_any(), object.finalizers().to_vec(), object.status()))
-                .collect();
-            Look::not_yet(seen)
-        })
-    })
-    .await
-}
-
-pub(crate) fn is_ready<K: LinuxKind>(object: &K) -> bool {
-    let status: Status = object.status();
-    status.ready == Some(true)
-        && status.initialization.is_some_and(|init| init.provisioned == Some(true))
-        && conditions::is_true(&status.conditions, "Ready")
-}
-
-pub(crate) fn reason<K: LinuxKind>(object: &K, type_: &str) -> String {
-    let status = object.status();
-    let found = conditions::find(&status.conditions, type_);
-    found.and_then(|condition| condition.reason.clone()).unwrap_or_default()
-}
-
-pub(crate) fn message<K: LinuxKind>(object: &K, type_: &str) -> String {
-    let status = object.status();
-    let found = conditions::find(&status.conditions, type_);
-    found
-        .and_then(|condition| condition.message.clone())
-        .unwrap_or_default()
 }

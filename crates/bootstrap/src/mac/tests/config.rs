@@ -6,8 +6,8 @@ use crate::mac::{ApiServer, Fleet, Host, Invalid};
 use russet_telemetry::Secret;
 use std::sync::Arc;
 
-/// What is done to something good, and what is said about it then.
-type Case<T> = (fn(&mut T), &'static str);
+/// What is said about something good after this was done to it.
+type Case<T> = (&'static str, fn(&mut T));
 
 #[test]
 fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
@@ -21,38 +21,31 @@ fn a_fleet_and_a_host_with_everything_and_with_nothing_are_fine() {
 #[test]
 fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
     let cases: [Case<Fleet>; 11] = [
-        (|fleet| fleet.agent.cpu = 0, "cores"),
-        (|fleet| fleet.agent.extra.push("a\nb".to_owned()), "control character"),
-        (
-            |fleet| fleet.api_server = Some(api_server("https://a\" b", "one")),
-            "https://host:port",
-        ),
-        (
-            |fleet| {
-                let ca_pem = "the authority".to_owned();
-                let url = "https://203.0.113.7:6443".to_owned();
-                fleet.api_server = Some(Arc::new(ApiServer { url, ca_pem }));
-            },
-            "PEM",
-        ),
-        (|fleet| fleet.tailnet = None, "needs a tailnet"),
-        (|fleet| fleet.firewall.services = None, "together with its services"),
-        (
-            |fleet| fleet.firewall.cache_network = Some("172.16.0.1/22".to_owned()),
-            "172.16.0.0/22",
-        ),
-        (|fleet| fleet.firewall.services = Some("any".to_owned()), "IPv4 network"),
-        (
-            |fleet| fleet.login_from = Some(vec!["1.2.3.4".to_owned()]),
-            "IPv4 network",
-        ),
-        (
-            |fleet| fleet.tailnet.as_mut().unwrap().tags = vec!["tag:a b".to_owned()],
-            "no tag",
-        ),
-        (|fleet| fleet.logs.as_mut().unwrap().url = "logs".to_owned(), "https://"),
+        ("cores", |fleet| fleet.agent.cpu = 0),
+        ("control character", |fleet| fleet.agent.extra.push("a\nb".to_owned())),
+        ("https://host:port", |fleet| {
+            fleet.api_server = Some(api_server("https://a\" b", "one"));
+        }),
+        ("PEM", |fleet| {
+            let ca_pem = "the authority".to_owned();
+            let url = "https://203.0.113.7:6443".to_owned();
+            fleet.api_server = Some(Arc::new(ApiServer { url, ca_pem }));
+        }),
+        ("needs a tailnet", |fleet| fleet.tailnet = None),
+        ("together with its services", |fleet| fleet.firewall.services = None),
+        ("172.16.0.0/22", |fleet| {
+            fleet.firewall.cache_network = Some("172.16.0.1/22".to_owned());
+        }),
+        ("IPv4 network", |fleet| fleet.firewall.services = Some("any".to_owned())),
+        ("IPv4 network", |fleet| {
+            fleet.login_from = Some(vec!["1.2.3.4".to_owned()]);
+        }),
+        ("no tag", |fleet| {
+            fleet.tailnet.as_mut().unwrap().tags = vec!["tag:a b".to_owned()];
+        }),
+        ("https://", |fleet| fleet.logs.as_mut().unwrap().url = "logs".to_owned()),
     ];
-    for (change, says) in cases {
+    for (says, change) in cases {
         let mut fleet = full();
         change(&mut fleet);
         let text = fleet.check().unwrap_err().to_string();
@@ -63,30 +56,26 @@ fn a_fleet_that_cannot_work_is_refused_with_what_to_do() {
 #[test]
 fn a_host_that_cannot_be_is_refused_without_its_secrets() {
     let cases: [Case<Host>; 10] = [
-        (|host| host.user = "a.b".to_owned(), "user of a host"),
-        (|host| host.user = "../x".to_owned(), "user of a host"),
-        (|host| host.node_name = "Mac_1".to_owned(), "DNS name"),
-        (|host| host.provider_id = "x".to_owned(), "provider id"),
-        (
-            |host| drop(host.labels.insert("a,b".to_owned(), "c".to_owned())),
-            "label key",
-        ),
-        (|host| host.taints[0].effect = "Never".to_owned(), "NoExecute"),
-        (
-            |host| host.login_keys = vec!["-----BEGIN".to_owned()],
-            "authorized_keys",
-        ),
-        (
-            |host| host.password = Some(Secret::new("canary\nsecret".to_owned())),
-            "one line",
-        ),
-        (|host| host.vlan = Some(4095), "4094"),
-        (
-            |host| host.runner.as_mut().unwrap().version = "latest; rm".to_owned(),
-            "2.336.0",
-        ),
+        ("user of a host", |host| host.user = "a.b".to_owned()),
+        ("user of a host", |host| host.user = "../x".to_owned()),
+        ("DNS name", |host| host.node_name = "Mac_1".to_owned()),
+        ("provider id", |host| host.provider_id = "x".to_owned()),
+        ("label key", |host| {
+            drop(host.labels.insert("a,b".to_owned(), "c".to_owned()));
+        }),
+        ("NoExecute", |host| host.taints[0].effect = "Never".to_owned()),
+        ("authorized_keys", |host| {
+            host.login_keys = vec!["-----BEGIN".to_owned()];
+        }),
+        ("one line", |host| {
+            host.password = Some(Secret::new("canary\nsecret".to_owned()));
+        }),
+        ("4094", |host| host.vlan = Some(4095)),
+        ("2.336.0", |host| {
+            host.runner.as_mut().unwrap().version = "latest; rm".to_owned();
+        }),
     ];
-    for (change, says) in cases {
+    for (says, change) in cases {
         let mut host = builder();
         change(&mut host);
         let text = host.check(&full()).unwrap_err().to_string();
