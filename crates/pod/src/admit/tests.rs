@@ -41,7 +41,7 @@ fn container(more: Value) -> Pod {
 /// Pods and what is expected of them, one in each row.
 macro_rules! cases {
     ($($make:ident $more:tt => $expected:literal;)+) => {
-        [$(($make(json!($more)), $expected)),+]
+        vec![$(($make(json!($more)), $expected)),+]
     };
 }
 

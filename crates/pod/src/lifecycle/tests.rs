@@ -56,9 +56,9 @@ fn first_stop(plan: &Plan) -> &Stop {
     }
 }
 
-fn unhealthy(grace: Option<Duration>) -> Option<Unhealthy> {
+fn unhealthy(grace: Option<Duration>) -> Unhealthy {
     let probe = probe::Kind::Liveness;
-    Some(Unhealthy { probe, grace })
+    Unhealthy { probe, grace }
 }
 
 fn stopped(plan: &Plan) -> Vec<&str> {
@@ -146,7 +146,7 @@ fn stops_come_before_hooks_and_starts() {
     let mut facts = facts();
     running(&mut facts, "a");
     running(&mut facts, "b");
-    facts.container_mut("b").unhealthy = unhealthy(None);
+    facts.container_mut("b").unhealthy = Some(unhealthy(None));
     let plan = next(&pod, &facts, ROOM, at(NOW));
     assert!(
         matches!(
@@ -313,7 +313,7 @@ fn what_is_left_of_a_stop_is_never_more_than_was_granted_for_it() {
     known.told_to_stop(at(NOW + 3600));
     let left = |facts: &PodFacts| left_to_stop(&pod, facts, "a", at(NOW)).map(|left| left.as_secs());
     assert_eq!(left(&facts), Some(30), "what the Pod says");
-    facts.container_mut("a").unhealthy = unhealthy(Some(Duration::from_mins(10)));
+    facts.container_mut("a").unhealthy = Some(unhealthy(Some(Duration::from_mins(10))));
     assert_eq!(left(&facts), Some(600), "what its probe says");
     facts.ending = Some(Ending::new(Why::Deleted, Duration::ZERO, at(NOW)));
     let found = left(&facts);
@@ -403,7 +403,7 @@ fn a_pod_that_is_done_loses_the_hours_of_its_sidecar_and_not_what_it_did() {
 fn an_unhealthy_container_is_ended_with_the_grace_of_its_probe() {
     let (pod, mut facts) = (one(), facts());
     running(&mut facts, "a");
-    facts.container_mut("a").unhealthy = unhealthy(Some(Duration::from_secs(7)));
+    facts.container_mut("a").unhealthy = Some(unhealthy(Some(Duration::from_secs(7))));
     let plan = next(&pod, &facts, ROOM, at(NOW));
     let stop = first_stop(&plan);
     assert_eq!(stop.grace, Duration::from_secs(7));

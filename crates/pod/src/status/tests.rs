@@ -49,7 +49,7 @@ fn what_comes_after_an_init_container_that_was_told_to_end_never_had_its_turn() 
     let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
     let mut facts = facts();
     running(&mut facts, "i");
-    facts.ending = ending(Why::Deleted, 30);
+    facts.ending = Some(ending(Why::Deleted, 30));
     facts.container_mut("i").exited(Exit::with_code(0, at(NOW + 1)));
     let told = status(&pod, &facts, at(NOW + 1));
     assert_eq!(phase(&told), "Failed");
@@ -85,8 +85,8 @@ fn stuck(facts: &mut PodFacts, reason: &'static str, message: &str, until: i64) 
     facts.container_mut("a").stuck(reason, message, at(until));
 }
 
-fn ending(why: Why, grace: u64) -> Option<Ending> {
-    Some(Ending::new(why, Duration::from_secs(grace), at(NOW)))
+fn ending(why: Why, grace: u64) -> Ending {
+    Ending::new(why, Duration::from_secs(grace), at(NOW))
 }
 
 fn phase(status: &PodStatus) -> &str {
@@ -339,7 +339,7 @@ fn a_pod_that_used_more_than_it_may_is_evicted_and_was_not_disrupted() {
     let (pod, mut facts) = (one(), facts());
     running(&mut facts, "a");
     let message = "Usage of EmptyDir volume \"work\" exceeds the limit \"1Mi\". ".to_owned();
-    facts.ending = ending(Why::Exceeded { message }, 1);
+    facts.ending = Some(ending(Why::Exceeded { message }, 1));
     facts.container_mut("a").exited(Exit::with_code(0, at(NOW + 1)));
     let told = status(&pod, &facts, at(NOW + 1));
     assert_eq!((phase(&told), told.reason.as_deref()), ("Failed", Some("Evicted")));
@@ -350,7 +350,7 @@ fn a_pod_that_used_more_than_it_may_is_evicted_and_was_not_disrupted() {
 fn every_end_from_outside_has_its_reason() {
     let reason = |why: Why| {
         let mut facts = facts();
-        facts.ending = ending(why, 0);
+        facts.ending = Some(ending(why, 0));
         let told = status(&one(), &facts, at(NOW));
         let words = [&told.reason, &told.message].map(|text| text.clone().unwrap_or_default());
         format!("{}|{}", phase(&told), words.join("|"))
@@ -367,7 +367,7 @@ fn every_end_from_outside_has_its_reason() {
 fn a_deleted_pod_ends_as_its_containers_did() {
     let (pod, mut facts) = (one(), facts());
     running(&mut facts, "a");
-    facts.ending = ending(Why::Deleted, 30);
+    facts.ending = Some(ending(Why::Deleted, 30));
     let now = status(&pod, &facts, at(NOW));
     assert_eq!(told(&now, "Ready").0, "True", "it is ready until it is not");
     facts.container_mut("a").exited(Exit::with_code(0, at(NOW)));
@@ -381,7 +381,7 @@ fn a_container_that_was_called_off_ends_as_unknown_beside_one_that_ran() {
     let pod = pod(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
     let mut facts = facts();
     exited(&mut facts, "a", 0);
-    facts.ending = ending(Why::Deleted, 0);
+    facts.ending = Some(ending(Why::Deleted, 0));
     let last = status(&pod, &facts, at(NOW));
     assert_eq!(ended(&last, "b"), (137, "ContainerStatusUnknown"));
     assert_eq!(phase(&last), "Failed");
@@ -390,7 +390,7 @@ fn a_container_that_was_called_off_ends_as_unknown_beside_one_that_ran() {
 #[test]
 fn a_pod_that_was_ended_before_its_first_container_ran_says_so() {
     let mut facts = facts();
-    facts.ending = ending(Why::Deleted, 0);
+    facts.ending = Some(ending(Why::Deleted, 0));
     let last = status(&one(), &facts, at(NOW));
     assert_eq!((phase(&last), ended(&last, "a").0), ("Failed", 137));
     let pod = pod(json!({"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}]}));

@@ -12,9 +12,10 @@ const NOW: i64 = 1_000_000;
 
 fn container(more: Value) -> Container {
     let mut container = json!({"name": "a"});
-    for (key, value) in more.as_object().unwrap() {
-        container[key] = value.clone();
-        container[key]["tcpSocket"] = json!({"port": 1});
+    let Value::Object(more) = more else { panic!("{more}") };
+    for (key, value) in more {
+        container[&key] = value;
+        container[&key]["tcpSocket"] = json!({"port": 1});
     }
     pod_of(container).1
 }
