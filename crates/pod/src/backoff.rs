@@ -107,11 +107,8 @@ mod tests {
             let finished = after(now, Duration::from_secs(1));
             now = backoff.after_exit(finished, finished).unwrap_or(finished);
             waits.push(now.as_second() - finished.as_second());
-            assert_eq!(
-                backoff.after_exit(finished, now),
-                None,
-                "what waited long enough may start"
-            );
+            let found = backoff.after_exit(finished, now);
+            assert_eq!(found, None, "what waited long enough may start");
             backoff.restarted(finished, now);
         }
         waits
@@ -127,11 +124,8 @@ mod tests {
         let mut backoff = Backoff::default();
         backoff.restarted(at(0), at(0));
         backoff.restarted(at(10), at(20));
-        assert_eq!(
-            backoff.after_exit(at(620), at(620)),
-            Some(at(640)),
-            "600 s is not more than 600 s"
-        );
+        let found = backoff.after_exit(at(620), at(620));
+        assert_eq!(found, Some(at(640)), "600 s is not more than 600 s");
         assert_eq!(backoff.after_exit(at(621), at(621)), None);
         backoff.restarted(at(621), at(621));
         assert_eq!(backoff.wait(), FIRST);
@@ -165,9 +159,7 @@ mod tests {
             crash_message(Duration::from_secs(80), "main", "job_ci(0b5d)"),
             "back-off 1m20s restarting failed container=main pod=job_ci(0b5d)"
         );
-        assert_eq!(
-            pull_message("a/b:1", "denied"),
-            "Back-off pulling image \"a/b:1\": ErrImagePull: denied"
-        );
+        let found = pull_message("a/b:1", "denied");
+        assert_eq!(found, "Back-off pulling image \"a/b:1\": ErrImagePull: denied");
     }
 }

@@ -204,14 +204,10 @@ mod tests {
             "containers": [{"name": "a"}],
             "volumes": [{"name": "free", "emptyDir": {}}, {"name": "cache", "emptyDir": {"sizeLimit": "1Mi"}}],
         }));
-        assert_eq!(
-            exceeded(&pod, &usage(&[("free", 9 * MI), ("cache", MI)], &[], &[])),
-            None
-        );
-        assert_eq!(
-            exceeded(&pod, &usage(&[("cache", MI + 1)], &[], &[])).unwrap(),
-            "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". "
-        );
+        let found = exceeded(&pod, &usage(&[("free", 9 * MI), ("cache", MI)], &[], &[]));
+        assert_eq!(found, None);
+        let found = exceeded(&pod, &usage(&[("cache", MI + 1)], &[], &[])).unwrap();
+        assert_eq!(found, "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". ");
     }
 
     #[test]
@@ -219,10 +215,8 @@ mod tests {
         let both = pod(json!({"containers": [
             {"name": "a", "resources": limited("1Mi")}, {"name": "b", "resources": limited("2Mi")},
         ]}));
-        assert_eq!(
-            exceeded(&both, &usage(&[("v", 2 * MI)], &[("a", MI)], &[("a", 90 * MI)])),
-            None
-        );
+        let found = exceeded(&both, &usage(&[("v", 2 * MI)], &[("a", MI)], &[("a", 90 * MI)]));
+        assert_eq!(found, None);
         assert_eq!(
             exceeded(&both, &usage(&[("v", 3 * MI)], &[("a", 1)], &[])).unwrap(),
             "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. "

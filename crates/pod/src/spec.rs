@@ -127,19 +127,13 @@ mod tests {
     fn a_pod_needs_a_vm_per_container_that_runs_beside_others() {
         let peak = |spec| peak_vms(&pod(spec));
         assert_eq!(peak(json!({"containers": [{"name": "a"}]})), 1);
-        assert_eq!(
-            peak(json!({"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "j"}]})),
-            1
-        );
+        let found = peak(json!({"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "j"}]}));
+        assert_eq!(found, 1);
         let sidecar = json!({"name": "s", "restartPolicy": "Always"});
-        assert_eq!(
-            peak(json!({"containers": [{"name": "a"}], "initContainers": [sidecar, {"name": "i"}]})),
-            2
-        );
-        assert_eq!(
-            peak(json!({"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [sidecar]})),
-            3
-        );
+        let found = peak(json!({"containers": [{"name": "a"}], "initContainers": [sidecar, {"name": "i"}]}));
+        assert_eq!(found, 2);
+        let found = peak(json!({"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [sidecar]}));
+        assert_eq!(found, 3);
     }
 
     #[test]

@@ -259,11 +259,8 @@ mod tests {
                 assert!(matches!(answer, Err(Error::Unauthorized(_))), "{name} {answer:?}");
                 let told = gate.all();
                 assert_eq!(told.contains(&"asks"), policy != PullPolicy::Never, "{name} {told:?}");
-                assert_eq!(
-                    told.contains(&"admits"),
-                    policy != PullPolicy::Always,
-                    "{name} {told:?}"
-                );
+                let found = told.contains(&"admits");
+                assert_eq!(found, policy != PullPolicy::Always, "{name} {told:?}");
                 assert!(!told.contains(&"given"), "{name} {told:?}");
             }
             let own = credentials("robot", "s3cret");

@@ -272,10 +272,8 @@ mod tests {
     fn a_golden_base_has_the_name_it_has_elsewhere() {
         let text = format!("ghcr.io/tuist/tuist-runner@sha256:{}", "a".repeat(64));
         let pinned = ImageRef::parse(&text).unwrap().pinned().unwrap();
-        assert_eq!(
-            VmName::from(GoldenKey::of(&pinned)).to_string(),
-            "tuist-golden-9c8af651fdf30b10"
-        );
+        let found = VmName::from(GoldenKey::of(&pinned)).to_string();
+        assert_eq!(found, "tuist-golden-9c8af651fdf30b10");
     }
 
     #[test]

@@ -9,23 +9,18 @@ use crate::runners::RunnerStatus;
 pub enum Deed {
     /// Makes an App with one key.
     AddApp {
-        /// Its number.
         app: u64,
         /// The public half of its key, in PEM.
         public_key: String,
     },
     /// Gives an App one more key.
     AddKey {
-        /// Which.
         app: u64,
         /// The public half, in PEM.
         public_key: String,
     },
     /// Takes all keys from an App.
-    RemoveKeys {
-        /// Which.
-        app: u64,
-    },
+    RemoveKeys { app: u64 },
     /// Makes an organisation.
     AddOrg {
         /// Its login.
@@ -37,7 +32,6 @@ pub enum Deed {
         app: u64,
         /// The number of the installation.
         installation: u64,
-        /// Where.
         org: String,
         /// What it may do with self-hosted runners: `read`, `write` or nothing.
         #[serde(default = "write")]
@@ -45,31 +39,22 @@ pub enum Deed {
     },
     /// Changes what an installation may do with self-hosted runners.
     Grant {
-        /// Which.
         installation: u64,
         /// `read`, `write` or nothing.
         runners: Option<String>,
     },
     /// Removes an installation. Its tokens end.
-    Uninstall {
-        /// Which.
-        installation: u64,
-    },
+    Uninstall { installation: u64 },
     /// Suspends an installation, or lifts the suspension.
     Suspend {
-        /// Which.
         installation: u64,
         /// Whether it is suspended then.
         suspended: bool,
     },
     /// Ends all tokens of an installation early.
-    RevokeTokens {
-        /// Which.
-        installation: u64,
-    },
+    RevokeTokens { installation: u64 },
     /// A host registers as a runner, with a token it was given.
     Register {
-        /// Where.
         org: String,
         /// The registration token.
         token: String,
@@ -79,17 +64,10 @@ pub enum Deed {
         labels: Vec<String>,
     },
     /// Makes runners that registered long ago.
-    AddRunners {
-        /// Where.
-        org: String,
-        /// How many.
-        count: u32,
-    },
+    AddRunners { org: String, count: u32 },
     /// Something happens to a runner.
     SetRunner {
-        /// Where.
         org: String,
-        /// Which.
         name: String,
         /// Whether GitHub hears from it.
         status: RunnerStatus,
@@ -97,12 +75,7 @@ pub enum Deed {
         busy: bool,
     },
     /// Somebody removes a runner.
-    RemoveRunner {
-        /// Where.
-        org: String,
-        /// Which.
-        name: String,
-    },
+    RemoveRunner { org: String, name: String },
 }
 
 // What an App for runners has.
@@ -132,7 +105,6 @@ pub enum DeedError {
     Missing {
         /// What kind of thing.
         what: &'static str,
-        /// Which.
         which: String,
     },
     /// There is one already.
@@ -140,7 +112,6 @@ pub enum DeedError {
     Exists {
         /// What kind of thing.
         what: &'static str,
-        /// Which.
         which: String,
     },
     /// The token is not known, ended, or is for another organisation.

@@ -21,7 +21,6 @@ pub enum Error {
         "the server {name} has the public address {address}, which is not in {range}; let the emulated Scaleway give addresses of that range"
     )]
     Address {
-        /// Which server.
         name: String,
         /// What it was given.
         address: IpAddr,
@@ -30,16 +29,10 @@ pub enum Error {
     },
     /// The seed of the row is none.
     #[error("the host key of the server {name} is not a base64 seed of 32 bytes")]
-    HostKey {
-        /// Which server.
-        name: String,
-    },
+    HostKey { name: String },
     /// Mount options are separated by such characters.
     #[error("{} cannot hold servers: its path has a comma, a colon or a backslash in it", path.display())]
-    Path {
-        /// The folder.
-        path: PathBuf,
-    },
+    Path { path: PathBuf },
     /// There is no such server.
     #[error("there is no server {id}")]
     Unknown {
@@ -48,16 +41,10 @@ pub enum Error {
     },
     /// Without root there is only a Node.
     #[error("the server {name} is synthetic and has no machine; run as root for one")]
-    NoMachine {
-        /// Which server.
-        name: String,
-    },
+    NoMachine { name: String },
     /// The server is off.
     #[error("the server {name} is off")]
-    Off {
-        /// Which server.
-        name: String,
-    },
+    Off { name: String },
     /// A file could not be made.
     #[error("could not {attempt}: {}", path.display())]
     Io {

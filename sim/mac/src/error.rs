@@ -12,17 +12,11 @@ pub enum FleetError {
     Port {
         /// Where one fleet per port announces itself.
         address: SocketAddr,
-        /// What the system said.
         source: std::io::Error,
     },
     /// The disks of machines cannot be kept.
     #[error("could not make the folder {} for the disks of machines", dir.display())]
-    Disks {
-        /// The folder.
-        dir: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Disks { dir: PathBuf, source: std::io::Error },
     /// There can be no Macs.
     #[error(transparent)]
     Macs(#[from] crate::macos::MacError),

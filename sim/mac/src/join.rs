@@ -31,7 +31,6 @@ pub struct Join {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
     /// Its value, often empty.
     #[serde(default)]

@@ -13,11 +13,8 @@ use std::fmt;
 /// A project.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Project {
-    /// Its id.
     pub id: Id,
-    /// Its name.
     pub name: String,
-    /// Whose it is.
     pub organization_id: Id,
     /// Since when.
     pub created_at: Timestamp,
@@ -161,7 +158,6 @@ pub struct ApiKey {
     pub access_key: String,
     /// The half that authenticates.
     pub secret_key: String,
-    /// Whose it is.
     pub organization_id: Id,
     /// Where it holds.
     pub scope: Scope,

@@ -10,7 +10,7 @@ use crate::ids::{Id, Zone};
 use crate::ipam::Nic;
 use crate::linux::{Course, Stage};
 use crate::refusal::Refusal;
-use crate::table::{Row, Table};
+use crate::table::{Table, rows};
 use crate::world::{Caller, World};
 use jiff::Timestamp;
 use russet_sim_kit::clock::after;
@@ -83,11 +83,7 @@ pub(crate) struct Attachment {
     pub(crate) ips: Vec<Id>,
 }
 
-impl Row for Attachment {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Attachment);
 
 impl Attachment {
     pub(crate) fn wire(&self, version: Version) -> Value {

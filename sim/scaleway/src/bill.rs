@@ -112,7 +112,6 @@ pub struct Line {
     pub resource: String,
     /// Its commercial type.
     pub commercial_type: String,
-    /// Where it is.
     pub zone: Zone,
     /// Who pays.
     pub project_id: Id,

@@ -11,7 +11,8 @@ use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
-use crate::table::{Row, Table};
+use crate::table::{Table, rows};
+use crate::words::words;
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
 use jiff::Timestamp;
@@ -20,24 +21,13 @@ use serde_json::{Value, json};
 
 const GB: u64 = 1_000_000_000;
 
-/// Where a volume stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum VolumeStatus {
-    Creating,
-    Available,
-    InUse,
-    Deleting,
-}
-
-impl VolumeStatus {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Creating => "creating",
-            Self::Available => "available",
-            Self::InUse => "in_use",
-            Self::Deleting => "deleting",
-        }
+words! {
+    /// Where a volume stands.
+    pub(crate) enum VolumeStatus {
+        Creating = "creating",
+        Available = "available",
+        InUse = "in_use",
+        Deleting = "deleting",
     }
 }
 
@@ -67,11 +57,7 @@ pub(crate) struct Volume {
     pub(crate) detached_at: Option<Timestamp>,
 }
 
-impl Row for Volume {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Volume);
 
 /// All volumes.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]

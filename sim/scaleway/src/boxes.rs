@@ -62,11 +62,8 @@ pub struct Filesystem {
 pub struct LinuxBox {
     /// Whose machine it is.
     pub server_id: Id,
-    /// Which product.
     pub kind: BoxKind,
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub zone: Zone,
     /// Its type, for example `PRO2-S`.
     pub commercial_type: String,
@@ -84,7 +81,6 @@ pub struct LinuxBox {
     pub user_data: Option<String>,
     /// Who may log in.
     pub authorized_keys: Vec<String>,
-    /// Its host name.
     pub hostname: String,
     /// The image, for example `ubuntu_noble`.
     pub os: String,

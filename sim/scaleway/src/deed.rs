@@ -58,11 +58,8 @@ pub enum Deed {
     AddMetals(NewMetals),
     /// A project appears, in the default organisation or another.
     AddProject {
-        /// Its id.
         id: Id,
-        /// Its name.
         name: String,
-        /// Whose it is.
         #[serde(default)]
         organization_id: Option<Id>,
     },
@@ -72,7 +69,6 @@ pub enum Deed {
         access_key: String,
         /// The half that authenticates.
         secret_key: String,
-        /// Whose it is.
         #[serde(default)]
         organization_id: Option<Id>,
         /// Where it holds; none means the whole organisation.
@@ -85,97 +81,45 @@ pub enum Deed {
         expires_at: Option<Timestamp>,
     },
     /// A key stops working now.
-    ExpireKey {
-        /// Which.
-        access_key: String,
-    },
+    ExpireKey { access_key: String },
     /// Somebody renames a server.
-    Rename {
-        /// Which.
-        server: Which,
-        /// To what.
-        name: String,
-    },
+    Rename { server: Which, name: String },
     /// Somebody deletes a server, whatever its state and lease.
-    Vanish {
-        /// Which.
-        server: Which,
-    },
+    Vanish { server: Which },
     /// The vendor puts a server into a state; what was under way is off.
-    SetStatus {
-        /// Which.
-        server: Which,
-        /// Which state.
-        status: Status,
-    },
+    SetStatus { server: Which, status: Status },
     /// The credentials of a server are shown otherwise.
-    SetPasswords {
-        /// Which.
-        server: Which,
-        /// How.
-        passwords: Passwords,
-    },
+    SetPasswords { server: Which, passwords: Passwords },
     /// What a diagnostic will find.
-    SetHealth {
-        /// Which.
-        server: Which,
-        /// What.
-        health: Health,
-    },
+    SetHealth { server: Which, health: Health },
     /// Changes that begin from now on end otherwise.
     Decide(Fate),
     /// The same for Linux servers.
     DecideBox(BoxFate),
     /// The vendor puts a Linux server into a state, by the word the API has for it; what was under way is off.
-    SetState {
-        /// Which.
-        server: Which,
-        /// Which state.
-        state: String,
-    },
+    SetState { server: Which, state: String },
     /// A change that is stuck ends well, now.
-    Unstick {
-        /// Which.
-        server: Which,
-    },
+    Unstick { server: Which },
     /// The shelf is filled or emptied.
     SetStock {
-        /// Where.
         zone: Zone,
-        /// What.
         #[serde(rename = "type")]
         server_type: String,
-        /// How many.
         count: u32,
     },
     /// An image is published, or changed.
-    PublishOs {
-        /// The image.
-        os: Os,
-    },
+    PublishOs { os: Os },
     /// An image is retired without notice.
-    RetireOs {
-        /// Its name.
-        name: String,
-    },
+    RetireOs { name: String },
     /// An image of Linux servers is retired without notice.
-    RetireImage {
-        /// Its label.
-        label: String,
-    },
+    RetireImage { label: String },
     /// It is there again.
-    RestoreImage {
-        /// Its label.
-        label: String,
-    },
+    RestoreImage { label: String },
     /// Another image becomes the default of a type.
     SetDefaultOs {
-        /// Where.
         zone: Zone,
-        /// Of which type.
         #[serde(rename = "type")]
         server_type: String,
-        /// Its name.
         name: String,
     },
 }
@@ -195,12 +139,7 @@ pub enum DeedError {
     NoKey(String),
     /// No such type.
     #[error("{server_type} is not offered in {zone}")]
-    NoOffer {
-        /// Where.
-        zone: Zone,
-        /// What.
-        server_type: String,
-    },
+    NoOffer { zone: Zone, server_type: String },
     /// No such image.
     #[error("there is no image called {0:?}")]
     NoOs(String),

@@ -23,7 +23,6 @@ pub enum Act {
     QuotaExceeded {
         /// Of what.
         resource: String,
-        /// How many.
         quota: u32,
     },
     /// The connection ends without an answer.

@@ -56,17 +56,13 @@ pub struct Host {
     pub server_id: Id,
     /// Its name when this was written.
     pub name: String,
-    /// Where it is.
     pub zone: Zone,
-    /// Its type.
     pub server_type: String,
     /// The address the API shows.
     pub address: IpAddr,
     /// Where SSH listens. The API has no such field: real minis use 22.
     pub ssh_port: u16,
-    /// The account.
     pub username: String,
-    /// Its password.
     pub password: String,
     /// The host key of this installation.
     pub host_key: HostKey,
@@ -139,10 +135,7 @@ impl HostFactory for NoHosts {
 #[serde(rename_all = "snake_case")]
 pub enum AddressPlan {
     /// Each machine its own address in 127.77.0.0/16, all with the same SSH port. Linux answers on all of them.
-    LoopbackEach {
-        /// The port.
-        ssh_port: u16,
-    },
+    LoopbackEach { ssh_port: u16 },
     /// All machines on 127.0.0.1, each with its own SSH port.
     OneAddress {
         /// The port of the first.

@@ -8,7 +8,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::settings::Permission;
 use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
-use crate::table::{Row, Table};
+use crate::table::{Table, rows};
 use crate::world::{Caller, World, id_in_path};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD as BASE64, STANDARD_NO_PAD};
@@ -38,11 +38,7 @@ pub(crate) struct SshKey {
     pub(crate) updated_at: Timestamp,
 }
 
-impl Row for SshKey {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(SshKey);
 
 /// All keys.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]

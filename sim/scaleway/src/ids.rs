@@ -38,7 +38,6 @@ impl Id {
         Self::from_random(Sha256::digest(name).into())
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -100,7 +99,6 @@ impl Zone {
         "fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "nl-ams-3", "pl-waw-1", "pl-waw-2", "pl-waw-3",
     ];
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -136,7 +134,6 @@ impl Region {
         Self(name.into())
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

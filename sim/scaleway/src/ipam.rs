@@ -9,7 +9,7 @@ use crate::ids::{Id, Region};
 use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::strict::Query;
-use crate::table::{Row, Table};
+use crate::table::{Table, rows};
 use crate::vpc::known_region;
 use crate::world::{Caller, World};
 use http::Method;
@@ -43,11 +43,7 @@ pub(crate) struct Ip {
     visible_at: Timestamp,
 }
 
-impl Row for Ip {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Ip);
 
 /// What addresses are given to.
 pub(crate) struct Nic {

@@ -10,9 +10,7 @@ pub struct Entry {
     pub number: u64,
     /// Emulated time.
     pub at: Timestamp,
-    /// The method.
     pub method: String,
-    /// The path.
     pub path: String,
     /// The query, as it came.
     pub query: String,

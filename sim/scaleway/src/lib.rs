@@ -68,6 +68,7 @@ mod sorting;
 mod strict;
 mod table;
 mod vpc;
+mod words;
 mod world;
 
 pub use account::{ApiKey, PermissionSet, Project, Scope};

@@ -22,34 +22,25 @@ pub(crate) struct Page {
 impl Page {
     /// Reads `page` and `page_size`. A cap makes pages smaller than asked for, which the API is free to do.
     pub(crate) fn read(query: &mut Query, cap: Option<u32>) -> Self {
-        let number = query.number("page").unwrap_or(1);
-        if number == 0 {
-            query.refuse("page", Reason::Constraint, "pages are counted from 1");
-        }
-        let size = query.number("page_size").unwrap_or(DEFAULT_SIZE);
-        if size == 0 || size > MAX_SIZE {
-            query.refuse("page_size", Reason::Constraint, format!("must be from 1 to {MAX_SIZE}"));
-        }
-        Self {
-            number,
-            size: size.min(cap.unwrap_or(MAX_SIZE)).max(1),
-        }
+        Self::read_as(query, cap, "page_size", DEFAULT_SIZE)
     }
 
     /// Reads `page` and `per_page`, as the Instance API spells it.
     pub(crate) fn read_per_page(query: &mut Query, cap: Option<u32>) -> Self {
+        Self::read_as(query, cap, "per_page", DEFAULT_PER_PAGE)
+    }
+
+    fn read_as(query: &mut Query, cap: Option<u32>, name: &str, default: u32) -> Self {
         let number = query.number("page").unwrap_or(1);
         if number == 0 {
             query.refuse("page", Reason::Constraint, "pages are counted from 1");
         }
-        let size = query.number("per_page").unwrap_or(DEFAULT_PER_PAGE);
+        let size = query.number(name).unwrap_or(default);
         if size == 0 || size > MAX_SIZE {
-            query.refuse("per_page", Reason::Constraint, format!("must be from 1 to {MAX_SIZE}"));
+            query.refuse(name, Reason::Constraint, format!("must be from 1 to {MAX_SIZE}"));
         }
-        Self {
-            number,
-            size: size.min(cap.unwrap_or(MAX_SIZE)).max(1),
-        }
+        let size = size.min(cap.unwrap_or(MAX_SIZE)).max(1);
+        Self { number, size }
     }
 
     /// The answer of the Instance API: the count is in a header, not in the body.

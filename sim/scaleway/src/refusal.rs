@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Why an argument was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Reason {
     /// It must be given.
     Required,
@@ -19,17 +20,6 @@ pub(crate) enum Reason {
     Constraint,
     /// Nobody knows this argument.
     Unknown,
-}
-
-impl Reason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Format => "format",
-            Self::Constraint => "constraint",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// One refused argument.
@@ -132,40 +122,33 @@ impl Refusal {
         }
     }
 
-    /// The HTTP status.
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The HTTP status and the `type` of the body.
+    fn shape(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Arguments(_) | Self::InvalidRequest { .. } => StatusCode::BAD_REQUEST,
-            Self::Authentication { .. } => StatusCode::UNAUTHORIZED,
-            Self::Permissions { .. } | Self::Quota { .. } => StatusCode::FORBIDDEN,
-            Self::NotFound { .. } | Self::UnknownResource { .. } | Self::Route(_) => StatusCode::NOT_FOUND,
-            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Transient { .. } | Self::Exists { .. } => StatusCode::CONFLICT,
-            Self::OutOfStock { .. } | Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
-            Self::Locked { .. } => StatusCode::LOCKED,
-            Self::NotEmulated(_) => StatusCode::NOT_IMPLEMENTED,
+            Self::Arguments(_) => (StatusCode::BAD_REQUEST, "invalid_arguments"),
+            Self::InvalidRequest { .. } => (StatusCode::BAD_REQUEST, "invalid_request_error"),
+            Self::Authentication { .. } => (StatusCode::UNAUTHORIZED, "denied_authentication"),
+            Self::Permissions { .. } => (StatusCode::FORBIDDEN, "permissions_denied"),
+            Self::Quota { .. } => (StatusCode::FORBIDDEN, "quotas_exceeded"),
+            Self::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
+            Self::UnknownResource { .. } => (StatusCode::NOT_FOUND, "unknown_resource"),
+            Self::Route(_) => (StatusCode::NOT_FOUND, "unknown_route"),
+            Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Transient { .. } => (StatusCode::CONFLICT, "transient_state"),
+            Self::Exists { .. } => (StatusCode::CONFLICT, "already_exists"),
+            Self::OutOfStock { .. } => (StatusCode::PRECONDITION_FAILED, "out_of_stock"),
+            Self::Precondition { .. } => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),
+            Self::Locked { .. } => (StatusCode::LOCKED, "locked"),
+            Self::NotEmulated(_) => (StatusCode::NOT_IMPLEMENTED, "not_emulated"),
         }
     }
 
-    /// The `type` of the body.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.shape().0
+    }
+
     pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Arguments(_) => "invalid_arguments",
-            Self::Authentication { .. } => "denied_authentication",
-            Self::Permissions { .. } => "permissions_denied",
-            Self::Quota { .. } => "quotas_exceeded",
-            Self::NotFound { .. } => "not_found",
-            Self::Route(_) => "unknown_route",
-            Self::Method(_) => "method_not_allowed",
-            Self::Transient { .. } => "transient_state",
-            Self::Exists { .. } => "already_exists",
-            Self::OutOfStock { .. } => "out_of_stock",
-            Self::Precondition { .. } => "precondition_failed",
-            Self::Locked { .. } => "locked",
-            Self::InvalidRequest { .. } => "invalid_request_error",
-            Self::UnknownResource { .. } => "unknown_resource",
-            Self::NotEmulated(_) => "not_emulated",
-        }
+        self.shape().1
     }
 
     /// The body.
@@ -175,7 +158,7 @@ impl Refusal {
                 "message": "invalid argument(s)",
                 "details": arguments.iter().map(|argument| json!({
                     "argument_name": argument.name,
-                    "reason": argument.reason.as_str(),
+                    "reason": argument.reason,
                     "help_message": argument.help,
                 })).collect::<Vec<_>>(),
             }),

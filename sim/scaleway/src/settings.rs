@@ -71,109 +71,71 @@ impl Default for Settings {
     }
 }
 
-/// How long things take, in emulated seconds.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Delays {
-    /// Order to delivery with the default OS.
-    #[serde(with = "seconds")]
-    pub delivery: Duration,
-    /// What another OS adds to the delivery.
-    #[serde(with = "seconds")]
-    pub other_os: Duration,
-    /// A reinstallation.
-    #[serde(with = "seconds")]
-    pub reinstall: Duration,
-    /// A reboot.
-    #[serde(with = "seconds")]
-    pub reboot: Duration,
-    /// Switching the private-network feature on or off.
-    #[serde(with = "seconds")]
-    pub vpc_toggle: Duration,
-    /// Attaching a private network, until the VLAN is known.
-    #[serde(with = "seconds")]
-    pub attach: Duration,
-    /// Detaching it.
-    #[serde(with = "seconds")]
-    pub detach: Duration,
-    /// From attached to visible in IPAM.
-    #[serde(with = "seconds")]
-    pub ipam: Duration,
-    /// From deletion to being in stock again.
-    #[serde(with = "seconds")]
-    pub restock: Duration,
-    /// How long a password is disclosed after an installation.
-    #[serde(with = "seconds")]
-    pub disclosure: Duration,
-    /// A connectivity diagnostic.
-    #[serde(with = "seconds")]
-    pub diagnostic: Duration,
-    /// An Instance, from poweron to running.
-    #[serde(with = "seconds")]
-    pub instance_boot: Duration,
-    /// An Instance, from poweroff to stopped.
-    #[serde(with = "seconds")]
-    pub instance_stop: Duration,
-    /// A private NIC, from created to available.
-    #[serde(with = "seconds")]
-    pub nic: Duration,
-    /// How long a private NIC and its addresses outlive their deletion.
-    #[serde(with = "seconds")]
-    pub nic_release: Duration,
-    /// A block volume, until it can be used, and until it is gone.
-    #[serde(with = "seconds")]
-    pub volume: Duration,
-    /// An Elastic Metal order, until a machine is picked for it.
-    #[serde(with = "seconds")]
-    pub metal_order: Duration,
-    /// Elastic Metal, from picked to delivered.
-    #[serde(with = "seconds")]
-    pub metal_delivery: Duration,
-    /// From the request to install until the API shows it.
-    #[serde(with = "seconds")]
-    pub metal_install_begins: Duration,
-    /// The installation itself.
-    #[serde(with = "seconds")]
-    pub metal_install: Duration,
-    /// Elastic Metal: reboot, start and stop.
-    #[serde(with = "seconds")]
-    pub metal_power: Duration,
-    /// Switching an option on or off.
-    #[serde(with = "seconds")]
-    pub metal_option: Duration,
-    /// From DELETE to gone.
-    #[serde(with = "seconds")]
-    pub metal_deletion: Duration,
+/// A struct of durations that are written as seconds, each with its default.
+macro_rules! delays {
+    ($($(#[$doc:meta])+ $name:ident = $default:expr,)+) => {
+        /// How long things take, in emulated seconds.
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Delays {
+            $($(#[$doc])+ #[serde(with = "seconds")] pub $name: Duration,)+
+        }
+
+        impl Default for Delays {
+            fn default() -> Self {
+                Self { $($name: $default),+ }
+            }
+        }
+    };
 }
 
-impl Default for Delays {
-    fn default() -> Self {
-        Self {
-            delivery: Duration::from_mins(3),
-            other_os: Duration::from_hours(1),
-            reinstall: Duration::from_mins(10),
-            reboot: Duration::from_secs(90),
-            vpc_toggle: Duration::from_secs(40),
-            attach: Duration::from_secs(15),
-            detach: Duration::from_secs(10),
-            ipam: Duration::from_secs(2),
-            restock: Duration::from_mins(30),
-            disclosure: Duration::from_hours(72),
-            diagnostic: Duration::from_secs(5),
-            instance_boot: Duration::from_secs(25),
-            instance_stop: Duration::from_secs(20),
-            nic: Duration::from_secs(5),
-            nic_release: Duration::from_secs(5),
-            volume: Duration::from_secs(2),
-            metal_order: Duration::from_mins(1),
-            metal_delivery: Duration::from_mins(8),
-            metal_install_begins: Duration::from_secs(3),
-            metal_install: Duration::from_mins(40),
-            metal_power: Duration::from_mins(4),
-            metal_option: Duration::from_secs(90),
-            metal_deletion: Duration::from_mins(2),
-        }
-    }
+delays! {
+    /// Order to delivery with the default OS.
+    delivery = Duration::from_mins(3),
+    /// What another OS adds to the delivery.
+    other_os = Duration::from_hours(1),
+    /// A reinstallation.
+    reinstall = Duration::from_mins(10),
+    /// A reboot.
+    reboot = Duration::from_secs(90),
+    /// Switching the private-network feature on or off.
+    vpc_toggle = Duration::from_secs(40),
+    /// Attaching a private network, until the VLAN is known.
+    attach = Duration::from_secs(15),
+    /// Detaching it.
+    detach = Duration::from_secs(10),
+    /// From attached to visible in IPAM.
+    ipam = Duration::from_secs(2),
+    /// From deletion to being in stock again.
+    restock = Duration::from_mins(30),
+    /// How long a password is disclosed after an installation.
+    disclosure = Duration::from_hours(72),
+    /// A connectivity diagnostic.
+    diagnostic = Duration::from_secs(5),
+    /// An Instance, from poweron to running.
+    instance_boot = Duration::from_secs(25),
+    /// An Instance, from poweroff to stopped.
+    instance_stop = Duration::from_secs(20),
+    /// A private NIC, from created to available.
+    nic = Duration::from_secs(5),
+    /// How long a private NIC and its addresses outlive their deletion.
+    nic_release = Duration::from_secs(5),
+    /// A block volume, until it can be used, and until it is gone.
+    volume = Duration::from_secs(2),
+    /// An Elastic Metal order, until a machine is picked for it.
+    metal_order = Duration::from_mins(1),
+    /// Elastic Metal, from picked to delivered.
+    metal_delivery = Duration::from_mins(8),
+    /// From the request to install until the API shows it.
+    metal_install_begins = Duration::from_secs(3),
+    /// The installation itself.
+    metal_install = Duration::from_mins(40),
+    /// Elastic Metal: reboot, start and stop.
+    metal_power = Duration::from_mins(4),
+    /// Switching an option on or off.
+    metal_option = Duration::from_secs(90),
+    /// From DELETE to gone.
+    metal_deletion = Duration::from_mins(2),
 }
 
 impl Delays {

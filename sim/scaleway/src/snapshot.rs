@@ -39,15 +39,12 @@ pub enum SnapshotError {
     Io {
         /// What was attempted.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// The file is not one of ours.
     #[error("{} is not a state of this emulator; remove it to start afresh", path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// What the parser said.
         source: serde_json::Error,

@@ -13,6 +13,18 @@ pub(crate) trait Row: Clone {
     fn id(&self) -> &Id;
 }
 
+/// Types whose id is in a field of that name.
+macro_rules! rows {
+    ($($row:ty),+) => {
+        $(impl $crate::table::Row for $row {
+            fn id(&self) -> &$crate::ids::Id {
+                &self.id
+            }
+        })+
+    };
+}
+pub(crate) use rows;
+
 /// Changes kept for lists that lag behind.
 const MEMORY: usize = 10_000;
 

@@ -9,7 +9,7 @@ use crate::page;
 use crate::refusal::{Reason, Refusal};
 use crate::sorting::{Sorting, Stamps};
 use crate::strict::{Fields, Query};
-use crate::table::{Row, Table};
+use crate::table::{Table, rows};
 use crate::world::{Caller, World, id_in_path};
 use http::Method;
 use jiff::Timestamp;
@@ -36,12 +36,6 @@ pub(crate) struct PrivateNetwork {
     pub(crate) propagate_default_route: bool,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
-}
-
-impl Row for PrivateNetwork {
-    fn id(&self) -> &Id {
-        &self.id
-    }
 }
 
 impl PrivateNetwork {
@@ -84,11 +78,7 @@ pub(crate) struct Vpc {
     created_at: Timestamp,
 }
 
-impl Row for Vpc {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(PrivateNetwork, Vpc);
 
 /// All networks.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]

@@ -180,15 +180,11 @@ mod tests {
 
     #[test]
     fn a_uid_stands_between_pod_and_container() {
-        assert_eq!(
-            Route::find("/exec/ns/p/u-1/c"),
-            Ok(Route::Exec(one("ns", "p", Some("u-1"), "c")))
-        );
+        let found = Route::find("/exec/ns/p/u-1/c");
+        assert_eq!(found, Ok(Route::Exec(one("ns", "p", Some("u-1"), "c"))));
         assert_eq!(Route::find("/exec/ns/p/c"), Ok(Route::Exec(one("ns", "p", None, "c"))));
-        assert_eq!(
-            Route::find("/portForward/ns/p"),
-            Ok(Route::PortForward(whole("ns", "p", None)))
-        );
+        let found = Route::find("/portForward/ns/p");
+        assert_eq!(found, Ok(Route::PortForward(whole("ns", "p", None))));
     }
 
     #[test]

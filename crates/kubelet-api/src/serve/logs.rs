@@ -159,14 +159,12 @@ mod tests {
     #[tokio::test]
     async fn a_line_is_as_old_as_its_beginning() {
         let since = Some(at(1));
-        assert_eq!(
-            shown(LogOptions {
-                since,
-                ..LogOptions::default()
-            })
-            .await,
-            "new\ncut"
-        );
+        let found = shown(LogOptions {
+            since,
+            ..LogOptions::default()
+        })
+        .await;
+        assert_eq!(found, "new\ncut");
     }
 
     #[tokio::test]

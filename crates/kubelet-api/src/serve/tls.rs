@@ -106,10 +106,8 @@ mod tests {
         let serving = Serving::empty();
         serving.replace(&cert.pem(), &signing_key.serialize_pem()).unwrap();
         let error = serving.replace(&cert.pem(), "no key").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the key of the serving certificate is not PEM, or holds none"
-        );
+        let found = error.to_string();
+        assert_eq!(found, "the key of the serving certificate is not PEM, or holds none");
         assert!(!error.to_string().contains("no key"));
         let other = generate_simple_self_signed(["mac2".to_owned()]).unwrap();
         let error = serving

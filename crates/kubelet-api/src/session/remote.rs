@@ -306,16 +306,12 @@ mod tests {
             stderr: true,
             tty: true,
         };
-        assert_eq!(
-            expected(wanted, Version::V4),
-            [Kind::Error, Kind::Stdin, Kind::Stdout, Kind::Resize]
-        );
+        let found = expected(wanted, Version::V4);
+        assert_eq!(found, [Kind::Error, Kind::Stdin, Kind::Stdout, Kind::Resize]);
         assert_eq!(expected(wanted, Version::V2), [Kind::Error, Kind::Stdin, Kind::Stdout]);
         let plain = Wanted { tty: false, ..wanted };
-        assert_eq!(
-            expected(plain, Version::V4),
-            [Kind::Error, Kind::Stdin, Kind::Stdout, Kind::Stderr]
-        );
+        let found = expected(plain, Version::V4);
+        assert_eq!(found, [Kind::Error, Kind::Stdin, Kind::Stdout, Kind::Stderr]);
     }
 
     /// A caller that could not be attached was told that a command could not be executed.

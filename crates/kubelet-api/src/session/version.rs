@@ -123,10 +123,8 @@ mod tests {
             "channel.k8s.io",
         ];
         assert_eq!(choose_spdy(stock.into_iter()), Ok(Version::V4));
-        assert_eq!(
-            choose_spdy(["channel.k8s.io", "v4.channel.k8s.io"].into_iter()),
-            Ok(Version::V1)
-        );
+        let found = choose_spdy(["channel.k8s.io", "v4.channel.k8s.io"].into_iter());
+        assert_eq!(found, Ok(Version::V1));
         let refused = choose_spdy(["v9.channel.k8s.io"].into_iter()).unwrap_err();
         assert_eq!(refused.first(), Some(&"v4.channel.k8s.io"));
     }

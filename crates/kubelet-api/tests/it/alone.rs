@@ -21,45 +21,41 @@ use tokio_util::sync::CancellationToken;
 use crate::local::Local;
 use crate::stage::PATIENCE;
 
-/// Lets everybody with a certificate do everything.
-pub(crate) struct Trusting;
-
-impl Reviewer for Trusting {
-    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
-        Ok(None)
-    }
-
-    async fn access(&self, _: &User, _: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
-        Ok(true)
-    }
+/// Which tokens are known, and who may do what.
+pub(crate) struct Rights {
+    knows_tokens: bool,
+    may: fn(&User, &str) -> bool,
 }
+
+/// Lets everybody with a certificate do everything.
+const TRUSTING: Rights = Rights {
+    knows_tokens: false,
+    may: |_, _| true,
+};
 
 /// Lets everybody with a certificate look, and no more.
-pub(crate) struct Looking;
-
-impl Reviewer for Looking {
-    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
-        Ok(None)
-    }
-
-    async fn access(&self, _: &User, verb: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
-        Ok(verb == "get")
-    }
-}
+pub(crate) const LOOKING: Rights = Rights {
+    knows_tokens: false,
+    may: |_, verb| verb == "get",
+};
 
 /// Knows every token, and lets nobody but the apiserver do anything.
-pub(crate) struct Knowing;
+pub(crate) const KNOWING: Rights = Rights {
+    knows_tokens: true,
+    may: |user, _| user.name == "apiserver",
+};
 
-impl Reviewer for Knowing {
+impl Reviewer for Rights {
     async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
-        Ok(Some(User {
-            name: "system:serviceaccount:default:default".to_owned(),
+        let name = "system:serviceaccount:default:default".to_owned();
+        Ok(self.knows_tokens.then(|| User {
+            name,
             ..User::default()
         }))
     }
 
-    async fn access(&self, user: &User, _: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
-        Ok(user.name == "apiserver")
+    async fn access(&self, user: &User, verb: &str, _: &str, _: &str) -> Result<bool, ReviewError> {
+        Ok((self.may)(user, verb))
     }
 }
 
@@ -87,11 +83,17 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    pub(crate) async fn start(limits: Limits) -> Self {
-        Self::start_with(limits, Trusting).await
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
     }
 
-    pub(crate) async fn start_with(limits: Limits, reviewer: impl Reviewer) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        Self::with_reviewer(change, TRUSTING).await
+    }
+
+    pub(crate) async fn with_reviewer(change: impl FnOnce(&mut Limits), reviewer: Rights) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
         let authority = authority();
         let serving = Serving::empty();
         let options = Options {
@@ -125,10 +127,9 @@ impl Alone {
 
     pub(crate) async fn connect_with(&self, issuer: &Authority) -> std::io::Result<TlsStream<TcpStream>> {
         let (certificate, key) = issue(issuer, "apiserver");
-        let shown = self.trusting().with_client_auth_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        );
+        let chain = vec![certificate.der().clone()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let shown = self.trusting().with_client_auth_cert(chain, key);
         self.shake(shown.unwrap()).await
     }
 
@@ -175,24 +176,28 @@ impl Alone {
         );
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut input = BytesMut::new();
-        let head = loop {
-            if let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-                break input.split_to(end + 4);
-            }
-            assert_ne!(socket.read_buf(&mut input).await.unwrap(), 0);
-        };
-        let head = String::from_utf8(head.to_vec()).unwrap().to_lowercase();
+        let head = head(&mut socket, &mut input).await;
         assert!(head.starts_with("http/1.1 101 "), "{head}");
-        assert!(
-            head.contains(&format!("x-stream-protocol-version: {protocol}\r\n")),
-            "{head}"
-        );
+        let version = format!("x-stream-protocol-version: {protocol}\r\n");
+        assert!(head.contains(&version), "{head}");
+        let (encoder, decoder) = (Encoder::new(), Decoder::new());
         Caller {
             socket,
             input,
-            encoder: Encoder::new(),
-            decoder: Decoder::new(),
+            encoder,
+            decoder,
         }
+    }
+}
+
+/// The head of an answer in lower case; what follows it stays in `input`.
+pub(crate) async fn head(socket: &mut TlsStream<TcpStream>, input: &mut BytesMut) -> String {
+    loop {
+        if let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let head = input.split_to(end + 4);
+            return String::from_utf8(head.to_vec()).unwrap().to_lowercase();
+        }
+        assert_ne!(socket.read_buf(input).await.unwrap(), 0);
     }
 }
 
@@ -213,10 +218,8 @@ pub(crate) async fn handshake(socket: &mut TlsStream<TcpStream>, path: &str) -> 
 
 /// Asks whether the server is well, on a connection that stays open.
 pub(crate) async fn greet(socket: &mut TlsStream<TcpStream>) {
-    socket
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        .await
-        .unwrap();
+    let question = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    socket.write_all(question).await.unwrap();
     let mut answer = BytesMut::new();
     while !answer.ends_with(b"\r\n\r\nok") {
         let read = timeout(PATIENCE, socket.read_buf(&mut answer)).await;
@@ -226,11 +229,8 @@ pub(crate) async fn greet(socket: &mut TlsStream<TcpStream>) {
 
 /// One of the two streams of a forwarded connection.
 pub(crate) fn half(kind: &str, port: u16, request: &str) -> Headers {
-    Headers::new([
-        ("streamtype", kind),
-        ("port", &port.to_string()),
-        ("requestid", request),
-    ])
+    let port = port.to_string();
+    Headers::new([("streamtype", kind), ("port", &port), ("requestid", request)])
 }
 
 pub(crate) fn syn(id: u32, headers: Headers) -> Frame {
@@ -259,11 +259,19 @@ impl Caller {
 
     pub(crate) async fn open_with(&mut self, id: u32, headers: Headers) {
         self.send(syn(id, headers)).await;
+        self.replied(id).await;
+    }
+
+    /// Opens both halves of a forwarded connection, the second with the next id.
+    pub(crate) async fn open_pair(&mut self, id: u32, port: u16, request: &str) {
+        self.open_with(id, half("error", port, request)).await;
+        self.open_with(id + 2, half("data", port, request)).await;
+    }
+
+    pub(crate) async fn replied(&mut self, id: u32) {
         let reply = self.next().await;
-        assert!(
-            matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id),
-            "{reply:?}"
-        );
+        let fits = matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id);
+        assert!(fits, "{reply:?}");
     }
 
     /// None when the server has closed. Its questions whether we are there come when they come.

@@ -34,17 +34,19 @@ pub(crate) struct Log {
 
 impl Log {
     fn new() -> Arc<Self> {
+        let state = watch::Sender::new((0, false));
         Arc::new(Self {
             entries: Mutex::default(),
-            state: watch::Sender::new((0, false)),
+            state,
         })
     }
 
     pub(crate) fn write(&self, at: Timestamp, text: &str) {
         let mut entries = self.entries.lock().unwrap();
+        let text = Bytes::copy_from_slice(text.as_bytes());
         entries.push(LogEntry {
             at,
-            text: Bytes::copy_from_slice(text.as_bytes()),
+            text,
             partial: false,
         });
         self.state.send_modify(|state| state.0 = entries.len());
@@ -69,10 +71,8 @@ impl Log {
             if index >= last {
                 return None;
             }
-            watcher
-                .wait_for(|(length, ended)| index < *length || *ended)
-                .await
-                .ok()?;
+            let more = watcher.wait_for(|(length, ended)| index < *length || *ended);
+            more.await.ok()?;
             let entry = log.entries.lock().unwrap().get(index).cloned()?;
             Some((Ok(entry), (log, index + 1, watcher)))
         })
@@ -150,16 +150,11 @@ impl Local {
 
     fn container(&self, wanted: &ContainerRef) -> Result<Container, Refusal> {
         let pods = self.pods.lock().unwrap();
-        let container = pods.get(&wanted.pod.name).ok_or_else(|| Refusal::NoPod {
-            pod: wanted.pod.name.clone(),
-        })?;
-        if wanted.container == "c" {
-            Ok(container.clone())
-        } else {
-            Err(Refusal::NoContainer {
-                pod: wanted.pod.name.clone(),
-                container: wanted.container.clone(),
-            })
+        let (pod, container) = (wanted.pod.name.clone(), wanted.container.clone());
+        match pods.get(&pod) {
+            None => Err(Refusal::NoPod { pod }),
+            Some(found) if container == "c" => Ok(found.clone()),
+            Some(_) => Err(Refusal::NoContainer { pod, container }),
         }
     }
 }
@@ -169,37 +164,23 @@ fn failed(error: &impl std::fmt::Display) -> Refusal {
 }
 
 fn exit(status: ExitStatus) -> Exit {
-    Exit(
-        status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
-    )
+    let signal = || 128 + status.signal().unwrap_or_default();
+    Exit(status.code().unwrap_or_else(signal))
 }
 
 /// With pipes: output is complete when both of them have ended.
 async fn piped(mut command: Command, io: Io) -> Result<Exit, Refusal> {
-    let mut child = command
-        .stdin(if io.stdin.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&error))?;
-    let (stdin, stdout, stderr) = (
-        child.stdin.take(),
-        child.stdout.take().unwrap(),
-        child.stderr.take().unwrap(),
-    );
+    let stdin = io.stdin.as_ref().map_or_else(Stdio::null, |_| Stdio::piped());
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(&error))?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = async {
         if let (Some(mut from), Some(mut to)) = (io.stdin, stdin) {
             let _ = tokio::io::copy(&mut from, &mut to).await;
         }
         std::future::pending::<()>().await;
     };
-    let (out, err) = (drain(stdout, io.stdout), drain(stderr, io.stderr));
+    let (out, err) = (drain(stdout.unwrap(), io.stdout), drain(stderr.unwrap(), io.stderr));
     let output = async {
         tokio::join!(out, err);
         child.wait().await
@@ -211,14 +192,10 @@ async fn piped(mut command: Command, io: Io) -> Result<Exit, Refusal> {
 }
 
 async fn drain(mut from: impl tokio::io::AsyncRead + Unpin, to: Option<russet_kubelet_api::Writer>) {
-    match to {
-        Some(mut to) => {
-            let _ = tokio::io::copy(&mut from, &mut to).await;
-        }
-        None => {
-            let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-        }
-    }
+    let _ = match to {
+        Some(mut to) => tokio::io::copy(&mut from, &mut to).await,
+        None => tokio::io::copy(&mut from, &mut tokio::io::sink()).await,
+    };
 }
 
 /// A terminal: our side, and the side for a process.
@@ -297,15 +274,12 @@ async fn with_terminal(exec: &Exec, mut io: Io) -> Result<Exit, Refusal> {
 impl Backend for Local {
     async fn find_pod(&self, pod: &PodRef) -> Result<(), Refusal> {
         let container = "c".to_owned();
-        self.container(&ContainerRef {
-            pod: pod.clone(),
-            container,
-        })
-        .map(|_| ())
+        let pod = pod.clone();
+        self.container(&ContainerRef { pod, container }).map(drop)
     }
 
     async fn find_container(&self, container: &ContainerRef) -> Result<(), Refusal> {
-        self.container(container).map(|_| ())
+        self.container(container).map(drop)
     }
 
     async fn pods(&self) -> Result<Vec<Pod>, Refusal> {
@@ -387,7 +361,8 @@ impl Backend for Local {
     async fn stats(&self) -> Result<Summary, Refusal> {
         let time = Timestamp::now();
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
-        let used: f64 = uptime.split(' ').nth(1).unwrap().trim().parse().unwrap();
+        let used = uptime.split(' ').nth(1).unwrap().trim().parse().unwrap();
+        let used = std::time::Duration::from_secs_f64(used);
         Ok(Summary {
             node: Node {
                 node_name: "mac1".to_owned(),
@@ -395,9 +370,7 @@ impl Backend for Local {
                 cpu: Some(Cpu {
                     time,
                     usage_nano_cores: None,
-                    usage_core_nano_seconds: Some(
-                        std::time::Duration::from_secs_f64(used).as_nanos().try_into().unwrap(),
-                    ),
+                    usage_core_nano_seconds: Some(used.as_nanos().try_into().unwrap()),
                 }),
                 memory: Some(Memory {
                     time,
@@ -423,10 +396,8 @@ impl Backend for Local {
     }
 
     async fn health(&self) -> Vec<Check> {
-        vec![Check {
-            name: "syncloop",
-            healthy: true,
-        }]
+        let (name, healthy) = ("syncloop", true);
+        vec![Check { name, healthy }]
     }
 
     async fn config(&self) -> serde_json::Value {

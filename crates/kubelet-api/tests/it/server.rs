@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::{SinkExt as _, StreamExt as _};
-use russet_kubelet_api::Limits;
 use russet_kubelet_api::spdy::{Decoder, Encoder, Frame, Headers, rst};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +15,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::alone::{Alone, Caller, Knowing, Looking, authority, greet, half, handshake, syn};
+use crate::alone::{Alone, Caller, KNOWING, LOOKING, authority, greet, half, handshake, head, syn};
 use crate::commands::runs;
 use crate::stage::{PATIENCE, eventually, read};
 
@@ -25,6 +24,12 @@ static ZEROS: [u8; 32 * 1024] = [0; 32 * 1024];
 fn data(id: u32, bytes: &'static [u8], fin: bool) -> Frame {
     let bytes = Bytes::from_static(bytes);
     Frame::Data { id, fin, bytes }
+}
+
+async fn listen() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
 }
 
 type WebSocket = WebSocketStream<TlsStream<TcpStream>>;
@@ -54,7 +59,7 @@ async fn channels(socket: &mut WebSocket) -> BTreeMap<u8, Vec<u8>> {
 
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_to_the_next_caller() {
-    let alone = Alone::start(Limits::default()).await;
+    let alone = Alone::start().await;
     let first = alone.certificate().await;
     assert_eq!(alone.certificate().await, first);
     alone.renew();
@@ -63,7 +68,7 @@ async fn a_renewed_certificate_is_shown_to_the_next_caller() {
 
 #[tokio::test]
 async fn a_certificate_of_another_authority_opens_nothing() {
-    let alone = Alone::start(Limits::default()).await;
+    let alone = Alone::start().await;
     let stranger = alone.connect_with(&authority()).await;
     // In TLS 1.3 the client learns of the refusal only when it reads.
     if let Ok(mut socket) = stranger {
@@ -78,7 +83,7 @@ async fn a_certificate_of_another_authority_opens_nothing() {
 /// spell `exec` in another way and run commands on it.
 #[tokio::test]
 async fn no_spelling_of_a_path_turns_looking_into_running() {
-    let alone = Alone::start_with(Limits::default(), Looking).await;
+    let alone = Alone::with_reviewer(|_| {}, LOOKING).await;
     for (path, status) in [
         ("/exec/default/p/c?command=sh&output=1", 403),
         ("/%65xec/default/p/c?command=sh&output=1", 403),
@@ -103,12 +108,11 @@ async fn no_spelling_of_a_path_turns_looking_into_running() {
 /// apiserver had to wait outside.
 #[tokio::test]
 async fn idle_strangers_do_not_keep_the_apiserver_out() {
-    let limits = Limits {
-        connections: 4,
-        strangers: 2,
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| {
+        limits.connections = 4;
+        limits.strangers = 2;
+    })
+    .await;
     let mut known = alone.connect().await;
     greet(&mut known).await;
     let mut idle = Vec::new();
@@ -117,9 +121,8 @@ async fn idle_strangers_do_not_keep_the_apiserver_out() {
     }
     // Sooner than any of them would have to go for taking too long.
     let welcome = async { greet(&mut alone.connect().await).await };
-    timeout(Duration::from_secs(8), welcome)
-        .await
-        .expect("the apiserver gets in");
+    let came = timeout(Duration::from_secs(8), welcome).await;
+    came.expect("the apiserver gets in");
     // The first has made room. A reset is as good an end as any.
     let left = timeout(PATIENCE, idle[0].read(&mut [0; 1])).await.expect("an end");
     assert_eq!(left.unwrap_or(0), 0);
@@ -129,12 +132,14 @@ async fn idle_strangers_do_not_keep_the_apiserver_out() {
 /// Whoever had a token that was good for nothing kept a seat with it for ever, and every Pod has one.
 #[tokio::test]
 async fn a_caller_without_rights_keeps_no_seat() {
-    let limits = Limits {
-        connections: 4,
-        strangers: 2,
-        ..Limits::default()
-    };
-    let alone = Alone::start_with(limits, Knowing).await;
+    let alone = Alone::with_reviewer(
+        |limits| {
+            limits.connections = 4;
+            limits.strangers = 2;
+        },
+        KNOWING,
+    )
+    .await;
     for _ in 0..20 {
         let mut socket = alone.connect_as_nobody().await;
         let request = "GET /pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer powerless\r\n\r\n";
@@ -157,11 +162,7 @@ fn sleeper(file: &Path) -> String {
 
 #[tokio::test]
 async fn a_stop_ends_sessions_and_the_commands_they_run() {
-    let limits = Limits {
-        drain: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| limits.drain = Duration::from_millis(50)).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
     let mut caller = alone.exec("v4.channel.k8s.io", &sleeper(&file)).await;
@@ -179,11 +180,7 @@ async fn a_stop_ends_sessions_and_the_commands_they_run() {
 /// code 0: a build that an upgrade of the agent had cut off was reported as done.
 #[tokio::test]
 async fn a_command_that_a_stop_cuts_off_has_failed() {
-    let limits = Limits {
-        drain: Duration::from_secs(6),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| limits.drain = Duration::from_secs(6)).await;
     let query = "output=1&command=sleep&command=1000";
     let mut caller = alone.exec("v4.channel.k8s.io", query).await;
     caller.open(1, "error").await;
@@ -196,10 +193,8 @@ async fn a_command_that_a_stop_cuts_off_has_failed() {
     for status in [over_spdy.as_bytes(), &over_websocket[&3]] {
         let status: serde_json::Value = serde_json::from_slice(status).unwrap();
         assert_eq!(status["status"], "Failure");
-        assert_eq!(
-            status["message"],
-            "Internal error occurred: error executing command in container: the agent of this node stops"
-        );
+        let words = "Internal error occurred: error executing command in container: the agent of this node stops";
+        assert_eq!(status["message"], words);
     }
     drop((caller, socket));
     timeout(PATIENCE, alone.running).await.unwrap().unwrap();
@@ -209,16 +204,11 @@ async fn a_command_that_a_stop_cuts_off_has_failed() {
 /// no answer tells that the caller is gone.
 #[tokio::test]
 async fn a_caller_that_leaves_while_its_input_is_stuck_is_noticed() {
-    let limits = Limits {
-        ping: Duration::from_millis(100),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| limits.ping = Duration::from_millis(100)).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
-    let mut caller = alone
-        .exec("v4.channel.k8s.io", &format!("input=1&{}", sleeper(&file)))
-        .await;
+    let query = format!("input=1&{}", sleeper(&file));
+    let mut caller = alone.exec("v4.channel.k8s.io", &query).await;
     caller.open(1, "error").await;
     caller.open(3, "stdin").await;
     caller.open(5, "stdout").await;
@@ -236,11 +226,7 @@ async fn a_caller_that_leaves_while_its_input_is_stuck_is_noticed() {
 
 #[tokio::test]
 async fn a_caller_that_does_not_open_its_streams_is_sent_away() {
-    let limits = Limits {
-        stream_creation: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| limits.stream_creation = Duration::from_millis(50)).await;
     let mut caller = alone.exec("v4.channel.k8s.io", "output=1&command=true").await;
     caller.open(1, "error").await;
     assert_eq!(caller.next().await, Some(Frame::GoAway { last: 1, status: 0 }));
@@ -249,15 +235,13 @@ async fn a_caller_that_does_not_open_its_streams_is_sent_away() {
 
 #[tokio::test]
 async fn a_session_in_which_nothing_moves_ends_and_says_so() {
-    let limits = Limits {
-        stream_idle: Duration::from_secs(1),
-        ping: Duration::from_millis(100),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
-    let mut caller = alone
-        .exec("v4.channel.k8s.io", "output=1&command=sleep&command=1000")
-        .await;
+    let alone = Alone::with(|limits| {
+        limits.stream_idle = Duration::from_secs(1);
+        limits.ping = Duration::from_millis(100);
+    })
+    .await;
+    let query = "output=1&command=sleep&command=1000";
+    let mut caller = alone.exec("v4.channel.k8s.io", query).await;
     caller.open(1, "error").await;
     caller.open(3, "stdout").await;
     let status = caller.rest(1).await;
@@ -266,39 +250,31 @@ async fn a_session_in_which_nothing_moves_ends_and_says_so() {
 
 #[tokio::test]
 async fn a_request_that_never_ends_is_ended() {
-    let limits = Limits {
-        request_life: Duration::from_millis(300),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| limits.request_life = Duration::from_millis(300)).await;
     let mut socket = alone.connect().await;
     let request = "GET /containerLogs/default/p/c?follow=true HTTP/1.1\r\nHost: x\r\n\r\n";
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     // Cut off in the middle, so TLS may complain about the missing goodbye.
-    let _ = timeout(PATIENCE, socket.read_to_end(&mut answer))
-        .await
-        .expect("the server gives up");
+    let end = timeout(PATIENCE, socket.read_to_end(&mut answer)).await;
+    let _ = end.expect("the server gives up");
 }
 
 #[tokio::test]
 async fn callers_of_the_first_version_get_words_instead_of_objects() {
-    let alone = Alone::start(Limits::default()).await;
-    let mut caller = alone
-        .exec("channel.k8s.io", "output=1&command=sh&command=-c&command=exit%203")
-        .await;
+    let alone = Alone::start().await;
+    let query = "output=1&command=sh&command=-c&command=exit%203";
+    let mut caller = alone.exec("channel.k8s.io", query).await;
     caller.open(1, "error").await;
     caller.open(3, "stdout").await;
-    assert_eq!(
-        caller.rest(1).await,
-        "command terminated with non-zero exit code: exit status 3"
-    );
+    let words = caller.rest(1).await;
+    assert_eq!(words, "command terminated with non-zero exit code: exit status 3");
 }
 
 /// Bytes that follow the request at once sit in the HTTP reader when the session takes over.
 #[tokio::test]
 async fn frames_that_come_with_the_request_are_not_lost() {
-    let alone = Alone::start(Limits::default()).await;
+    let alone = Alone::start().await;
     let mut socket = alone.connect().await;
     let mut bytes = BytesMut::from(
         &b"POST /exec/default/p/c?output=1&input=1&command=cat HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
@@ -312,29 +288,21 @@ async fn frames_that_come_with_the_request_are_not_lost() {
     encoder.encode(&data(3, b"early", true), &mut bytes).unwrap();
     socket.write_all(&bytes).await.unwrap();
     let mut input = BytesMut::new();
-    while !input.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-        assert_ne!(socket.read_buf(&mut input).await.unwrap(), 0);
-    }
-    let end = input.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
-    let input = input.split_off(end + 4);
+    head(&mut socket, &mut input).await;
+    let decoder = Decoder::new();
     let mut caller = Caller {
         socket,
         input,
         encoder,
-        decoder: Decoder::new(),
+        decoder,
     };
     assert_eq!(caller.rest(5).await, "early");
 }
 
 #[tokio::test]
 async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
-    let limits = Limits {
-        stream_creation: Duration::from_secs(1),
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
-    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = target.local_addr().unwrap().port();
+    let alone = Alone::with(|limits| limits.stream_creation = Duration::from_secs(1)).await;
+    let (target, port) = listen().await;
     let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
     // Either half may come first; both are sent at once, so that no deadline can fall between them.
     let mut bytes = BytesMut::new();
@@ -344,11 +312,7 @@ async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
     }
     caller.socket.write_all(&bytes).await.unwrap();
     for id in [1, 3] {
-        let reply = caller.next().await;
-        assert!(
-            matches!(reply, Some(Frame::SynReply { id: replied, .. }) if replied == id),
-            "{reply:?}"
-        );
+        caller.replied(id).await;
     }
     caller.open_with(5, half("error", port, "1")).await;
     let (mut socket, _) = timeout(PATIENCE, target.accept()).await.unwrap().unwrap();
@@ -370,13 +334,8 @@ async fn half_a_pair_that_stays_alone_is_reset_and_whole_ones_go_on() {
 
 #[tokio::test]
 async fn more_connections_than_allowed_are_refused_one_by_one() {
-    let limits = Limits {
-        forward_streams: 4,
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
-    let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = target.local_addr().unwrap().port();
+    let alone = Alone::with(|limits| limits.forward_streams = 4).await;
+    let (target, port) = listen().await;
     let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
     let mut held = Vec::new();
     for (error, request) in [(1, "0"), (5, "1")] {
@@ -387,8 +346,7 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
         // Ended by the caller, but the target keeps its side open.
         caller.send(data(error + 2, &[], true)).await;
     }
-    caller.open_with(9, half("error", port, "2")).await;
-    caller.open_with(11, half("data", port, "2")).await;
+    caller.open_pair(9, port, "2").await;
     let status = rst::REFUSED_STREAM;
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 9, status }));
     assert_eq!(caller.next().await, Some(Frame::RstStream { id: 11, status }));
@@ -399,19 +357,16 @@ async fn more_connections_than_allowed_are_refused_one_by_one() {
 #[tokio::test]
 async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
     const PIECE: usize = ZEROS.len();
-    let limits = Limits {
-        forward_stall: Duration::from_millis(200),
-        session_memory: 2 * PIECE,
-        ..Limits::default()
-    };
-    let alone = Alone::start(limits).await;
+    let alone = Alone::with(|limits| {
+        limits.forward_stall = Duration::from_millis(200);
+        limits.session_memory = 2 * PIECE;
+    })
+    .await;
     let mut caller = alone.upgrade("portForward/default/p", "portforward.k8s.io").await;
     let data = |id, fin| data(id, &ZEROS, fin);
-    let deaf = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (deaf, port) = listen().await;
     rustix::net::sockopt::set_socket_recv_buffer_size(&deaf, 4096).unwrap();
-    let port = deaf.local_addr().unwrap().port();
-    caller.open_with(1, half("error", port, "0")).await;
-    caller.open_with(3, half("data", port, "0")).await;
+    caller.open_pair(1, port, "0").await;
     let _held = timeout(PATIENCE, deaf.accept()).await.unwrap().unwrap();
     // More than the kernel holds for a target.
     for _ in 0..384 {
@@ -426,16 +381,14 @@ async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
         }
     }
 
-    let keen = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = keen.local_addr().unwrap().port();
+    let (keen, port) = listen().await;
     let reading = tokio::spawn(async move {
         let (mut socket, _) = keen.accept().await.unwrap();
         let mut all = Vec::new();
         socket.read_to_end(&mut all).await.unwrap();
         all.len()
     });
-    caller.open_with(5, half("error", port, "1")).await;
-    caller.open_with(7, half("data", port, "1")).await;
+    caller.open_pair(5, port, "1").await;
     for fin in [false, false, false, true] {
         timeout(PATIENCE, caller.send(data(7, fin))).await.unwrap();
     }
@@ -445,7 +398,7 @@ async fn a_forward_that_nobody_reads_is_ended_and_gives_its_memory_to_others() {
 /// What apiservers will speak to nodes that say so, from 1.36 on: a channel can be closed, and so input can end.
 #[tokio::test]
 async fn the_fifth_version_ends_input_by_closing_its_channel() {
-    let alone = Alone::start(Limits::default()).await;
+    let alone = Alone::start().await;
     let mut socket = websocket(&alone, "v5.channel.k8s.io", "input=1&output=1&command=cat").await;
     for message in [b"\0all of it".as_slice(), b"\xff\0"] {
         socket.send(Message::binary(message)).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_cluster::control_plane::{Durability, Options as ControlPlaneOptions};
 use russet_cluster::{ControlPlane, Supervisor, kubeconfig};
 use russet_kubelet_api::auth::KubeReviewer;
@@ -83,19 +83,15 @@ impl Stage {
         let dir = run_dir().await;
         let store = Store::new(Manifest::embedded(), russet_parts::Options::from_env());
         let names = ["etcd", "kube-apiserver", "kubectl"];
-        let tools = store
-            .ensure(&names, &Bars::lines())
-            .await
-            .expect("the real parts can be obtained");
+        let tools = store.ensure(&names, &Bars::lines()).await;
+        let tools = tools.expect("the real parts can be obtained");
         let supervisor = Supervisor::new(&dir);
         let cluster = dir.join("cluster");
+        let authority = cluster.join("pki/ca.crt");
         let options = ControlPlaneOptions {
             durability: Durability::Throwaway,
             // The apiserver believes only a node whose certificate names the address it dialled.
-            apiserver_args: vec![format!(
-                "--kubelet-certificate-authority={}",
-                cluster.join("pki/ca.crt").display()
-            )],
+            apiserver_args: vec![format!("--kubelet-certificate-authority={}", authority.display())],
             ..ControlPlaneOptions::new(&cluster)
         };
         let control_plane = ControlPlane::start(&tools, &supervisor, options).await.unwrap();
@@ -105,16 +101,14 @@ impl Stage {
         let pair = pki.server("kubelet", ["127.0.0.1".to_owned()]).unwrap();
         let serving = Serving::empty();
         serving.replace(&read(&pair.cert), &read(&pair.key)).unwrap();
-        let identity = pki
-            .client("node", &format!("system:node:{NODE}"), Some("system:nodes"))
-            .unwrap();
-        let node_config = kubeconfig::for_client_cert(
+        let user = format!("system:node:{NODE}");
+        let identity = pki.client("node", &user, Some("system:nodes")).unwrap();
+        let (server, ca, file) = (
             control_plane.server(),
             control_plane.ca_pem(),
-            &identity,
-            &dir.join("node.kubeconfig"),
-        )
-        .unwrap();
+            dir.join("node.kubeconfig"),
+        );
+        let node_config = kubeconfig::for_client_cert(server, ca, &identity, &file).unwrap();
         let reviewer = KubeReviewer::new(kubeconfig::client(&node_config).await.unwrap());
         let options = Options {
             node: NODE.to_owned(),
@@ -149,23 +143,15 @@ impl Stage {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.address.port()}},
         }});
-        nodes
-            .patch_status(NODE, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap();
+        let params = PatchParams::default();
+        nodes.patch_status(NODE, &params, &Patch::Merge(status)).await.unwrap();
         self.service_account("default").await;
     }
 
     /// Nobody makes them here, since no controller manager runs.
     pub(crate) async fn service_account(&self, name: &str) {
         let accounts: Api<ServiceAccount> = Api::default_namespaced(self.client.clone());
-        let account = ServiceAccount {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
-            ..ServiceAccount::default()
-        };
+        let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         accounts.create(&PostParams::default(), &account).await.unwrap();
     }
 
@@ -186,13 +172,8 @@ impl Stage {
         }))
         .unwrap();
         pods.create(&PostParams::default(), &object).await.unwrap();
-        pods.patch_status(
-            pod,
-            &PatchParams::default(),
-            &Patch::Merge(json!({"status": {"phase": "Running"}})),
-        )
-        .await
-        .unwrap();
+        let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+        pods.patch_status(pod, &PatchParams::default(), &running).await.unwrap();
     }
 
     pub(crate) fn kubectl_path(&self) -> &Path {
@@ -237,14 +218,11 @@ impl Stage {
             drop(stdin);
         };
         let both = async { tokio::join!(feed, child.wait_with_output()).1.unwrap() };
-        let output = tokio::time::timeout(PATIENCE, both)
-            .await
-            .unwrap_or_else(|_| panic!("kubectl {args:?} did not end"));
-        Ran {
-            status: output.status,
-            stdout: output.stdout,
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        let output = tokio::time::timeout(PATIENCE, both).await;
+        let output = output.unwrap_or_else(|_| panic!("kubectl {args:?} did not end"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (status, stdout) = (output.status, output.stdout);
+        Ran { status, stdout, stderr }
     }
 
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Ran {

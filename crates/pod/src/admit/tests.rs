@@ -22,41 +22,43 @@ fn host() -> Host {
     }
 }
 
+fn merged(mut object: Value, more: Value) -> Value {
+    let Value::Object(more) = more else { panic!("{more}") };
+    object.as_object_mut().unwrap().extend(more);
+    object
+}
+
 /// A Pod of one container, with more in its spec.
 fn with(more: Value) -> Pod {
-    let mut spec = json!({"containers": [{"name": "a"}]});
-    let Value::Object(more) = more else { panic!("{more}") };
-    for (key, value) in more {
-        spec[key] = value;
-    }
-    pod(spec)
+    pod(merged(json!({"containers": [{"name": "a"}]}), more))
 }
 
 /// A Pod of one container that has more.
 fn container(more: Value) -> Pod {
-    let mut container = json!({"name": "a"});
-    let Value::Object(more) = more else { panic!("{more}") };
-    for (key, value) in more {
-        container[key] = value;
-    }
-    pod(json!({"containers": [container]}))
+    pod(json!({"containers": [merged(json!({"name": "a"}), more)]}))
+}
+
+/// Pods and what is expected of them, one in each row.
+macro_rules! cases {
+    ($($make:ident $more:tt => $expected:literal;)+) => {
+        vec![$(($make(json!($more)), $expected)),+]
+    };
+}
+
+/// What an ordinary host that has no other Pod makes of one.
+fn alone(pod: &Pod) -> Result<(), Refusal> {
+    admit(pod, &host(), &[])
 }
 
 fn refusal(pod: &Pod) -> (String, String) {
-    let refusal = admit(pod, &host(), &[]).expect_err("it is refused");
+    let refusal = alone(pod).expect_err("it is refused");
     (refusal.reason, refusal.message)
 }
 
 #[test]
 fn an_ordinary_pod_is_taken_on() {
-    assert_eq!(
-        admit(
-            &with(json!({"nodeName": "mac1", "nodeSelector": {"kubernetes.io/os": "darwin"}})),
-            &host(),
-            &[]
-        ),
-        Ok(())
-    );
+    let pod = with(json!({"nodeName": "mac1", "nodeSelector": {"kubernetes.io/os": "darwin"}}));
+    assert_eq!(alone(&pod), Ok(()));
 }
 
 #[test]
@@ -65,113 +67,48 @@ fn a_pod_of_the_restricted_standard_is_taken_on() {
         "allowPrivilegeEscalation": false, "runAsNonRoot": true, "readOnlyRootFilesystem": true,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
     });
-    assert_eq!(
-        admit(&container(json!({"securityContext": security})), &host(), &[]),
-        Ok(())
-    );
+    assert_eq!(alone(&container(json!({"securityContext": security}))), Ok(()));
 }
 
 #[test]
 fn everything_a_vm_cannot_do_is_refused_with_its_reason() {
-    let cases = vec![
-        (with(json!({"hostNetwork": true})), "spec.hostNetwork"),
-        (with(json!({"hostPID": true})), "spec.hostPID"),
-        (with(json!({"hostIPC": true})), "spec.hostIPC"),
-        (
-            with(json!({"shareProcessNamespace": true})),
-            "spec.shareProcessNamespace",
-        ),
-        (with(json!({"runtimeClassName": "kata"})), "spec.runtimeClassName"),
-        (with(json!({"hostAliases": [{"ip": "1.2.3.4"}]})), "spec.hostAliases"),
-        (with(json!({"dnsPolicy": "None"})), "spec.dnsPolicy"),
-        (with(json!({"dnsConfig": {"searches": ["x"]}})), "spec.dnsConfig"),
-        (with(json!({"setHostnameAsFQDN": true})), "spec.setHostnameAsFQDN"),
-        (with(json!({"resourceClaims": [{"name": "x"}]})), "spec.resourceClaims"),
-        (
-            with(json!({"ephemeralContainers": [{"name": "x"}]})),
-            "spec.ephemeralContainers",
-        ),
-        (
-            with(json!({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}})),
-            "spec.securityContext.sysctls",
-        ),
-        (
-            with(json!({"securityContext": {"runAsUser": 501}})),
-            "spec.securityContext.runAsUser",
-        ),
-        (
-            with(json!({"volumes": [{"name": "v", "hostPath": {"path": "/var/x", "type": "Socket"}}]})),
-            "volume v: a VM is given folders",
-        ),
-        (
-            with(json!({"volumes": [{"name": "v", "hostPath": {"path": "/var/../etc"}}]})),
-            "volume v: a hostPath must be absolute",
-        ),
-        (
-            with(json!({"volumes": [{"name": "v", "nfs": {"path": "/", "server": "s"}}]})),
-            "volume v: a VM cannot",
-        ),
-        (
-            with(json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]})),
-            "volume v: an emptyDir in memory",
-        ),
-        (
-            with(json!({"volumes": [{"name": "v", "projected": {"sources": [
-                {"podCertificate": {"signerName": "acme.com/ca", "keyType": "ED25519"}},
-            ]}}]})),
-            "volume v: podCertificate",
-        ),
-        (
-            container(json!({"securityContext": {"privileged": true}})),
-            "container a, privileged",
-        ),
-        (
-            container(json!({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}})),
-            "container a, capabilities.add",
-        ),
-        (
-            container(json!({"securityContext": {"runAsUser": 0}})),
-            "container a, runAsUser",
-        ),
-        (
-            container(json!({"volumeDevices": [{"devicePath": "/dev/x", "name": "v"}]})),
-            "container a, volumeDevices",
-        ),
-        (
-            container(json!({"resources": {"claims": [{"name": "gpu"}]}})),
-            "container a, resources.claims",
-        ),
-        (
-            container(json!({"ports": [{"containerPort": 53, "hostPort": 53, "protocol": "UDP"}]})),
-            "container a, hostPort",
-        ),
-        (
-            container(json!({"volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}]})),
-            "container a, mountPropagation",
-        ),
-        (container(json!({"livenessProbe": {}})), "container a, probe"),
-        (
-            container(json!({"lifecycle": {"preStop": {"tcpSocket": {"port": 1}}}})),
-            "container a, lifecycle",
-        ),
-        (
-            container(
-                json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}}]}),
-            ),
-            "container a, env",
-        ),
-    ];
+    let cases = cases! {
+        with {"hostNetwork": true} => "spec.hostNetwork";
+        with {"hostPID": true} => "spec.hostPID";
+        with {"hostIPC": true} => "spec.hostIPC";
+        with {"shareProcessNamespace": true} => "spec.shareProcessNamespace";
+        with {"runtimeClassName": "kata"} => "spec.runtimeClassName";
+        with {"hostAliases": [{"ip": "1.2.3.4"}]} => "spec.hostAliases";
+        with {"dnsPolicy": "None"} => "spec.dnsPolicy";
+        with {"dnsConfig": {"searches": ["x"]}} => "spec.dnsConfig";
+        with {"setHostnameAsFQDN": true} => "spec.setHostnameAsFQDN";
+        with {"resourceClaims": [{"name": "x"}]} => "spec.resourceClaims";
+        with {"ephemeralContainers": [{"name": "x"}]} => "spec.ephemeralContainers";
+        with {"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}} => "spec.securityContext.sysctls";
+        with {"securityContext": {"runAsUser": 501}} => "spec.securityContext.runAsUser";
+        with {"volumes": [{"name": "v", "hostPath": {"path": "/var/x", "type": "Socket"}}]} => "volume v: a VM is given folders";
+        with {"volumes": [{"name": "v", "hostPath": {"path": "/var/../etc"}}]} => "volume v: a hostPath must be absolute";
+        with {"volumes": [{"name": "v", "nfs": {"path": "/", "server": "s"}}]} => "volume v: a VM cannot";
+        with {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]} => "volume v: an emptyDir in memory";
+        with {"volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {"signerName": "acme.com/ca", "keyType": "ED25519"}}]}}]} => "volume v: podCertificate";
+        container {"securityContext": {"privileged": true}} => "container a, privileged";
+        container {"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}} => "container a, capabilities.add";
+        container {"securityContext": {"runAsUser": 0}} => "container a, runAsUser";
+        container {"volumeDevices": [{"devicePath": "/dev/x", "name": "v"}]} => "container a, volumeDevices";
+        container {"resources": {"claims": [{"name": "gpu"}]}} => "container a, resources.claims";
+        container {"ports": [{"containerPort": 53, "hostPort": 53, "protocol": "UDP"}]} => "container a, hostPort";
+        container {"volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}]} => "container a, mountPropagation";
+        container {"livenessProbe": {}} => "container a, probe";
+        container {"lifecycle": {"preStop": {"tcpSocket": {"port": 1}}}} => "container a, lifecycle";
+        container {"env": [{"name": "X", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}}]} => "container a, env";
+    };
     for (pod, clause) in cases {
         let (reason, message) = refusal(&pod);
         assert_eq!(reason, "UnsupportedByVM", "{message}");
-        assert!(
-            message.starts_with(&format!("a VM cannot do this: {clause}")),
-            "{message}"
-        );
-        assert!(
-            !message.contains(';') || message.matches("; ").count() == 1,
-            "one clause: {message}"
-        );
+        let start = format!("a VM cannot do this: {clause}");
+        assert!(message.starts_with(&start), "{message}");
+        let one = !message.contains(';') || message.matches("; ").count() == 1;
+        assert!(one, "one clause: {message}");
     }
 }
 
@@ -189,13 +126,9 @@ fn a_malformed_pod_is_refused_in_words() {
     assert_eq!(refusal(&pod(json!({"containers": []}))).0, "InvalidPod");
     let mut nameless = with(json!({}));
     nameless.metadata.uid = None;
-    assert_eq!(
-        refusal(&nameless),
-        (
-            "InvalidPod".to_owned(),
-            "the Pod has no uid, by which its VMs are named".to_owned()
-        )
-    );
+    let (reason, message) = refusal(&nameless);
+    assert_eq!(reason, "InvalidPod");
+    assert_eq!(message, "the Pod has no uid, by which its VMs are named");
 }
 
 #[test]
@@ -213,10 +146,8 @@ fn a_pod_that_needs_a_third_vm_at_once_is_never_taken_on() {
 
 #[test]
 fn a_third_vm_is_refused_while_two_are_taken() {
-    let (one, two) = (
-        with(json!({})),
-        pod(json!({"containers": [{"name": "a"}, {"name": "b"}]})),
-    );
+    let one = with(json!({}));
+    let two = pod(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
     assert_eq!(admit(&one, &host(), &[&one]), Ok(()));
     let refusal = admit(&one, &host(), &[&two]).unwrap_err();
     assert_eq!(refusal.reason, "OutOfVMs");
@@ -252,11 +183,7 @@ fn selectors_and_affinity_are_checked_again() {
         json!({"key": "none", "operator": "DoesNotExist"}),
     ];
     for expression in good {
-        assert_eq!(
-            admit(&affinity(expression.clone()), &host(), &[]),
-            Ok(()),
-            "{expression}"
-        );
+        assert_eq!(alone(&affinity(expression.clone())), Ok(()), "{expression}");
     }
     let bad = [
         json!({"key": "tuist.dev/fleet", "operator": "In", "values": ["b"]}),
@@ -268,20 +195,16 @@ fn selectors_and_affinity_are_checked_again() {
     for expression in bad {
         assert_eq!(refusal(&affinity(expression.clone())).0, "NodeAffinity", "{expression}");
     }
-    assert_eq!(
-        refusal(&with(json!({"nodeSelector": {"kubernetes.io/os": "linux"}}))).0,
-        "NodeAffinity"
-    );
+    let linux = with(json!({"nodeSelector": {"kubernetes.io/os": "linux"}}));
+    assert_eq!(refusal(&linux).0, "NodeAffinity");
 }
 
 /// On macOS a listener at one address goes before one at all of them: a Pod with the port of the kubelet API would have been sent
 /// what the API server has to say to its node.
 #[test]
 fn the_ports_of_the_agent_are_nobody_elses() {
-    let host = Host {
-        own_ports: vec![10250],
-        ..host()
-    };
+    let mut host = host();
+    host.own_ports = vec![10250];
     let ports = |number: i32| container(json!({"ports": [{"containerPort": 1, "hostPort": number}]}));
     let refusal = admit(&ports(10250), &host, &[]).unwrap_err();
     assert_eq!(refusal.reason, "NodePorts");
@@ -293,9 +216,8 @@ fn the_ports_of_the_agent_are_nobody_elses() {
 fn a_port_of_the_host_is_given_once() {
     let ports = |ip: &str| container(json!({"ports": [{"containerPort": 1, "hostPort": 9091, "hostIP": ip}]}));
     let clash = |ip: &str, other: &str| {
-        admit(&ports(ip), &host(), &[&ports(other)])
-            .err()
-            .map(|refusal| refusal.reason)
+        let refused = admit(&ports(ip), &host(), &[&ports(other)]).err();
+        refused.map(|refusal| refusal.reason)
     };
     assert_eq!(clash("", "10.0.0.1").as_deref(), Some("NodePorts"));
     assert_eq!(clash("0.0.0.0", "10.0.0.1").as_deref(), Some("NodePorts"));
@@ -340,10 +262,8 @@ fn resources_are_counted_with_those_of_the_others() {
     let gpu = container(json!({"resources": {"limits": {"nvidia.com/gpu": "1"}}}));
     assert_eq!(admit(&gpu, &host(), &[]).unwrap_err().reason, "OutOfnvidia.com/gpu");
     let one = with(json!({}));
-    assert_eq!(
-        admit(&one, &host(), &[&one, &one, &one]).unwrap_err().reason,
-        "OutOfpods"
-    );
+    let fourth = admit(&one, &host(), &[&one, &one, &one]).unwrap_err();
+    assert_eq!(fourth.reason, "OutOfpods");
 }
 
 #[test]
@@ -369,10 +289,8 @@ fn classes_are_those_of_the_api_server() {
     assert_eq!(of(json!({})), "BestEffort");
     assert_eq!(of(json!({"requests": {"cpu": "1"}})), "Burstable");
     assert_eq!(of(json!({"limits": {"cpu": "1", "memory": "1Gi"}})), "Guaranteed");
-    assert_eq!(
-        of(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}})),
-        "Burstable"
-    );
+    let less = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}});
+    assert_eq!(of(less), "Burstable");
     assert_eq!(of(json!({"limits": {"cpu": "1"}})), "Burstable");
 }
 
@@ -387,10 +305,8 @@ fn a_node_under_pressure_takes_only_what_is_critical() {
     );
     assert_eq!(admit(&with(json!({"priority": 2_000_000_000})), &host, &[]), Ok(()));
     host.pressures = vec!["MemoryPressure".to_owned()];
-    assert_eq!(
-        admit(&container(json!({"resources": {"requests": {"cpu": "1"}}})), &host, &[]),
-        Ok(())
-    );
+    let burstable = container(json!({"resources": {"requests": {"cpu": "1"}}}));
+    assert_eq!(admit(&burstable, &host, &[]), Ok(()));
     assert!(admit(&with(json!({})), &host, &[]).is_err());
 }
 
@@ -403,11 +319,7 @@ fn a_refused_pod_says_why() {
         (status.phase.as_deref(), status.reason.as_deref()),
         (Some("Failed"), Some("UnsupportedByVM"))
     );
-    assert!(
-        status
-            .message
-            .unwrap()
-            .starts_with("Pod was rejected: a VM cannot do this: spec.hostNetwork: a VM has a")
-    );
+    let message = status.message.unwrap();
+    assert!(message.starts_with("Pod was rejected: a VM cannot do this: spec.hostNetwork: a VM has a"));
     assert_eq!((status.container_statuses, status.observed_generation), (None, Some(1)));
 }

@@ -120,10 +120,8 @@ mod tests {
         for (path, value) in cases {
             assert_eq!(field(&context, path).as_deref(), Ok(value), "{path}");
         }
-        assert_eq!(
-            field(&context, "spec.secrets").unwrap_err().to_string(),
-            "unsupported fieldPath: spec.secrets"
-        );
+        let found = field(&context, "spec.secrets").unwrap_err().to_string();
+        assert_eq!(found, "unsupported fieldPath: spec.secrets");
     }
 
     #[test]

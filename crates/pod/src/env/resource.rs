@@ -98,10 +98,8 @@ mod tests {
     #[test]
     fn a_resource_that_is_not_known_is_refused_in_words() {
         for name in ["limits.gpu", "cpu", "usage.cpu"] {
-            assert_eq!(
-                told(name, None).unwrap_err().to_string(),
-                format!("unsupported container resource: {name}")
-            );
+            let found = told(name, None).unwrap_err().to_string();
+            assert_eq!(found, format!("unsupported container resource: {name}"));
         }
     }
 }

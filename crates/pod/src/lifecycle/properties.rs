@@ -278,11 +278,8 @@ impl World {
             );
             pod.status = Some(new);
             let again = status(pod, facts, now);
-            assert_eq!(
-                crate::status::patch("u", pod.status.as_ref(), &again),
-                None,
-                "nothing has changed"
-            );
+            let found = crate::status::patch("u", pod.status.as_ref(), &again);
+            assert_eq!(found, None, "nothing has changed");
         }
     }
 

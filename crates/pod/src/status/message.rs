@@ -47,14 +47,10 @@ mod tests {
     #[test]
     fn the_file_is_preferred_and_the_log_stands_in_only_after_a_failure() {
         let fallback = Some("FallbackToLogsOnError");
-        assert_eq!(
-            termination_message(fallback, 1, Some(b"why"), b"log").as_deref(),
-            Some("why")
-        );
-        assert_eq!(
-            termination_message(fallback, 1, Some(b""), b"log").as_deref(),
-            Some("log")
-        );
+        let found = termination_message(fallback, 1, Some(b"why"), b"log");
+        assert_eq!(found.as_deref(), Some("why"));
+        let found = termination_message(fallback, 1, Some(b""), b"log");
+        assert_eq!(found.as_deref(), Some("log"));
         assert_eq!(termination_message(fallback, 0, None, b"log"), None);
         assert_eq!(termination_message(Some("File"), 1, None, b"log"), None);
         assert_eq!(termination_message(None, 1, None, b"log"), None);

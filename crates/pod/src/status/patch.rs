@@ -119,11 +119,8 @@ mod tests {
             qos_class: None,
             ..same.clone()
         };
-        assert_eq!(
-            patch("u", Some(&other_class), &same),
-            None,
-            "the class is the API server's"
-        );
+        let found = patch("u", Some(&other_class), &same);
+        assert_eq!(found, None, "the class is the API server's");
     }
 
     #[test]

@@ -106,10 +106,8 @@ mod tests {
     #[test]
     fn bundles_of_a_signer_are_put_together_and_no_certificate_comes_twice() {
         let everything = json!({"signerName": "acme.com/ca", "labelSelector": {}});
-        assert_eq!(
-            told(everything),
-            Ok([block("one"), block("three"), block("two")].concat())
-        );
+        let found = told(everything);
+        assert_eq!(found, Ok([block("one"), block("three"), block("two")].concat()));
         let some = json!({"signerName": "acme.com/ca", "labelSelector": {"matchLabels": {"ring": "b"}}});
         assert_eq!(told(some), Ok([block("one"), block("three")].concat()));
         let rule = json!({"key": "ring", "operator": "NotIn", "values": ["b"]});

@@ -1,6 +1,7 @@
 use super::*;
 use crate::env::{Environment, environment};
 use crate::objects::{Context, Objects, Token, TokenKey};
+use crate::quantity::Amount;
 use crate::testing::{at, pod, pod_of};
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
@@ -12,47 +13,38 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 fn objects() -> Objects {
-    let mut objects = Objects::default();
     let config = json!({"data": {"a": "1", "b": "2"}, "binaryData": {"raw": "/w=="}});
-    objects
-        .config_maps
-        .insert("config".to_owned(), serde_json::from_value(config).unwrap());
     let secret = json!({"data": {"key": "c2VjcmV0"}});
-    objects
-        .secrets
-        .insert("secret".to_owned(), serde_json::from_value(secret).unwrap());
-    let key = TokenKey {
-        audience: "tuist-runners-dispatch".to_owned(),
-        seconds: 3600,
-    };
-    objects.tokens.insert(
-        key,
-        Token {
-            value: Secret::from("t0ken"),
-            expires: at(9_999_999),
-        },
-    );
-    objects
+    let (audience, seconds) = ("tuist-runners-dispatch".to_owned(), 3600);
+    let (value, expires) = (Secret::from("t0ken"), at(9_999_999));
+    Objects {
+        config_maps: [("config".to_owned(), serde_json::from_value(config).unwrap())].into(),
+        secrets: [("secret".to_owned(), serde_json::from_value(secret).unwrap())].into(),
+        tokens: [(TokenKey { audience, seconds }, Token { value, expires })].into(),
+        ..Objects::default()
+    }
 }
 
-fn rendered_in(pod: &Pod, volume: Value) -> Result<Rendered, Error> {
-    let mut volume = volume;
-    volume["name"] = json!("v");
-    let allocatable = BTreeMap::new();
-    let context = Context {
+/// A Pod that has no address yet, on a host of which nothing is known.
+fn context<'a>(pod: &'a Pod, allocatable: &'a BTreeMap<String, Amount>) -> Context<'a> {
+    let (host_ips, pod_ips) = (&[], &[]);
+    Context {
         pod,
-        host_ips: &[],
-        pod_ips: &[],
-        allocatable: &allocatable,
-    };
-    render(&context, &serde_json::from_value(volume).unwrap(), &objects())
+        host_ips,
+        pod_ips,
+        allocatable,
+    }
+}
+
+fn rendered_in(pod: &Pod, mut volume: Value) -> Result<Rendered, Error> {
+    volume["name"] = json!("v");
+    let volume = serde_json::from_value(volume).unwrap();
+    render(&context(pod, &BTreeMap::new()), &volume, &objects())
 }
 
 fn rendered(volume: Value) -> Result<Rendered, Error> {
-    rendered_in(
-        &pod(json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]})),
-        volume,
-    )
+    let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]}));
+    rendered_in(&pod, volume)
 }
 
 /// Path, contents and mode of every file.
@@ -60,14 +52,8 @@ fn files(volume: Value) -> Vec<(String, String, u32)> {
     let Rendered::Files(tree) = rendered(volume).unwrap() else {
         panic!("no files")
     };
-    let file = |(path, file): (&str, &File)| {
-        (
-            path.to_owned(),
-            String::from_utf8_lossy(&file.contents).into_owned(),
-            file.mode,
-        )
-    };
-    tree.iter().map(file).collect()
+    let read = |(path, found): (&str, &File)| file(path, &String::from_utf8_lossy(&found.contents), found.mode);
+    tree.iter().map(read).collect()
 }
 
 fn tree(entries: &[(&str, &str, u32)]) -> Tree {
@@ -88,11 +74,7 @@ fn every_key_of_an_object_is_a_file() {
     let all = files(json!({"configMap": {"name": "config"}}));
     assert_eq!(
         all,
-        [
-            file("a", "1", 0o644),
-            file("b", "2", 0o644),
-            file("raw", "\u{fffd}", 0o644)
-        ]
+        [("a", "1"), ("b", "2"), ("raw", "\u{fffd}")].map(|(path, text)| file(path, text, 0o644))
     );
     let secret = files(json!({"secret": {"secretName": "secret", "defaultMode": 0o400}}));
     assert_eq!(secret, [file("key", "secret", 0o400)]);
@@ -111,21 +93,15 @@ fn what_is_missing_is_told_in_the_words_of_a_kubelet() {
     assert_eq!(said(json!({"configMap": {"name": "no"}})), "configmap \"no\" not found");
     assert_eq!(said(json!({"secret": {"secretName": "no"}})), "secret \"no\" not found");
     let items = json!([{"key": "no", "path": "x"}]);
-    assert_eq!(
-        said(json!({"configMap": {"name": "config", "items": items}})),
-        "references non-existent config key: no"
-    );
-    assert_eq!(
-        said(json!({"secret": {"secretName": "secret", "items": items}})),
-        "references non-existent secret key: no"
-    );
+    let config = json!({"configMap": {"name": "config", "items": items}});
+    assert_eq!(said(config), "references non-existent config key: no");
+    let secret = json!({"secret": {"secretName": "secret", "items": items}});
+    assert_eq!(said(secret), "references non-existent secret key: no");
     let token = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}});
     assert_eq!(said(token), "the token for audience \"\" has not been issued yet");
     let left_out = said(json!({"projected": {"sources": [{}]}}));
-    assert!(
-        left_out.contains("an API server leaves out what it does not serve"),
-        "{left_out}"
-    );
+    let words = "an API server leaves out what it does not serve";
+    assert!(left_out.contains(words), "{left_out}");
 }
 
 #[test]
@@ -180,24 +156,18 @@ fn a_token_is_for_its_user_alone_where_the_pod_names_one() {
 
 #[test]
 fn an_empty_dir_has_its_limit() {
-    assert_eq!(
-        rendered(json!({"emptyDir": {"sizeLimit": "1Ki"}})),
-        Ok(Rendered::Empty { limit: Some(1024) })
-    );
+    let limited = rendered(json!({"emptyDir": {"sizeLimit": "1Ki"}}));
+    assert_eq!(limited, Ok(Rendered::Empty { limit: Some(1024) }));
     assert_eq!(rendered(json!({"emptyDir": {}})), Ok(Rendered::Empty { limit: None }));
-    assert_eq!(
-        rendered(json!({"nfs": {"path": "/", "server": "s"}})),
-        Err(Error::Unsupported)
-    );
+    let nfs = rendered(json!({"nfs": {"path": "/", "server": "s"}}));
+    assert_eq!(nfs, Err(Error::Unsupported));
 }
 
 #[test]
 fn a_sub_path_is_a_file_or_a_folder() {
     let tree = tree(&[("a/x", "1", 0o644), ("a/y", "2", 0o644), ("b", "3", 0o600)]);
-    assert_eq!(
-        tree.sub("a").unwrap().iter().map(|(path, _)| path).collect::<Vec<_>>(),
-        ["x", "y"]
-    );
+    let below = tree.sub("a").unwrap();
+    assert_eq!(below.iter().map(|(path, _)| path).collect::<Vec<_>>(), ["x", "y"]);
     assert_eq!(tree.sub("b").unwrap().get("").unwrap().mode, 0o600);
     assert_eq!(tree.sub("c"), None);
 }
@@ -208,13 +178,17 @@ fn contents_are_never_printed() {
     assert!(text.contains("6 bytes, 600") && !text.contains("canary"), "{text}");
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
 fn read(folder: &Path, path: &str) -> String {
     fs::read_to_string(folder.join(path)).unwrap()
 }
 
 fn listing(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(folder)
-        .unwrap()
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
@@ -228,10 +202,7 @@ fn a_folder_holds_exactly_the_files_and_is_changed_as_a_whole() {
     let folder = Folder::open(&path).unwrap();
     let first = tree(&[("a", "1", 0o644), ("deep/x", "2", 0o400), ("gone", "3", 0o644)]);
     assert_eq!(folder.write(&first, at(100)).unwrap(), Change::Written);
-    assert_eq!(
-        (read(&path, "a"), read(&path, "deep/x")),
-        ("1".to_owned(), "2".to_owned())
-    );
+    assert_eq!([read(&path, "a"), read(&path, "deep/x")], ["1", "2"]);
     assert_eq!(listing(&path), ["..100.0", "..data", "a", "deep", "gone"]);
     assert_eq!(folder.write(&first, at(200)).unwrap(), Change::None);
     assert_eq!(listing(&path), ["..100.0", "..data", "a", "deep", "gone"]);
@@ -241,11 +212,8 @@ fn a_folder_holds_exactly_the_files_and_is_changed_as_a_whole() {
     assert_eq!(folder.write(&second, at(300)).unwrap(), Change::Written);
     assert_eq!(listing(&path), ["..300.0", "..data", "a", "deep", "new"]);
     assert_eq!(read(&path, "a"), "changed");
-    assert_eq!(
-        std::io::read_to_string(old).unwrap(),
-        "1",
-        "whoever reads the old file reads it to its end"
-    );
+    let rest = std::io::read_to_string(old).unwrap();
+    assert_eq!(rest, "1", "a reader of the old file reads it to its end");
     folder.remove().unwrap();
     assert!(!path.exists());
 }
@@ -255,18 +223,13 @@ fn only_the_mode_is_a_change_too() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::open(place.path().join("pod/v")).unwrap();
     folder.write(&tree(&[("a", "1", 0o644)]), at(1)).unwrap();
-    assert_eq!(
-        folder.write(&tree(&[("a", "1", 0o600)]), at(1)).unwrap(),
-        Change::Written
-    );
-    let mode = fs::metadata(place.path().join("pod/v/a")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let change = folder.write(&tree(&[("a", "1", 0o600)]), at(1)).unwrap();
+    assert_eq!((change, mode(&place.path().join("pod/v/a"))), (Change::Written, 0o600));
 }
 
 #[test]
 fn no_other_user_of_the_host_reaches_a_volume() {
     let place = tempfile::tempdir().unwrap();
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let open_to_all = |name: &str| {
         let above = place.path().join(name);
         fs::create_dir(&above).unwrap();
@@ -294,10 +257,8 @@ fn what_a_killed_agent_left_is_cleared_away() {
     std::os::unix::fs::symlink("..data/stale", path.join("stale")).unwrap();
     assert_eq!(read(&path, "a"), "1");
     let folder = Folder::open(&path).unwrap();
-    assert_eq!(
-        folder.write(&tree(&[("a", "2", 0o644)]), at(200)).unwrap(),
-        Change::Written
-    );
+    let change = folder.write(&tree(&[("a", "2", 0o644)]), at(200)).unwrap();
+    assert_eq!(change, Change::Written);
     assert_eq!(read(&path, "a"), "2");
     assert_eq!(listing(&path), ["..200.1", "..data", "a"]);
 }
@@ -326,8 +287,7 @@ proptest! {
             folder.write(&tree(&entries), at(second)).unwrap();
             for (name, text, mode) in &entries {
                 prop_assert_eq!(&read(&path, name), text);
-                let found = fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
-                prop_assert_eq!(found, *mode);
+                prop_assert_eq!(self::mode(&path.join(name)), *mode);
             }
             let names: Vec<_> = listing(&path).into_iter().filter(|name| !name.starts_with("..")).collect();
             prop_assert_eq!(names, files.keys().cloned().collect::<Vec<_>>());
@@ -438,20 +398,10 @@ fn what_a_guest_keeps_to_itself_is_measured() {
     let Some(mut command) = russet_skip::without_root(russet_skip::test_name!(), &program) else {
         return;
     };
-    let output = command
-        .args([
-            "--exact",
-            "volumes::tests::child_that_may_not_list_everything",
-            "--nocapture",
-        ])
-        .env(UNPRIVILEGED, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && said.contains("measured as another user"),
-        "{output:?}"
-    );
+    command.args(["--exact", "volumes::tests::child_that_may_not_list_everything"]);
+    let output = command.arg("--nocapture").env(UNPRIVILEGED, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).contains("measured as another user");
+    assert!(output.status.success() && said, "{output:?}");
 }
 
 #[test]
@@ -476,8 +426,7 @@ fn child_that_may_not_list_everything() {
         allow(&top.join("d/below"), 0o700);
         fs::remove_dir_all(&top).unwrap();
     }
-    let mode = fs::metadata(place.path().join("outside")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o311, "a link was followed");
+    assert_eq!(mode(&place.path().join("outside")), 0o311, "a link was followed");
     // Somebody else's, to which we cannot give ourselves a right.
     let closed = fs::read_dir("/proc/1/task/1/fd").is_err();
     if closed {
@@ -492,18 +441,10 @@ fn child_that_may_not_list_everything() {
 fn mounted(mount: Value) -> Result<Vec<Mount>, BadMount> {
     let (mut pod, container) =
         pod_of(json!({"name": "a", "volumeMounts": Value::Array(vec![mount]), "env": [{"name": "N", "value": "sub"}]}));
-    pod.spec.as_mut().unwrap().volumes = serde_json::from_value(json!([
-        {"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {"name": "config"}},
-    ]))
-    .unwrap();
-    let allocatable = BTreeMap::new();
-    let context = Context {
-        pod: &pod,
-        host_ips: &[],
-        pod_ips: &[],
-        allocatable: &allocatable,
-    };
-    let env: Environment = environment(&context, &container, &Objects::default()).unwrap();
+    let volumes = json!([{"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {"name": "config"}}]);
+    pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volumes).unwrap();
+    let objects = Objects::default();
+    let env: Environment = environment(&context(&pod, &BTreeMap::new()), &container, &objects).unwrap();
     mounts(&pod, &container, &env)
 }
 
@@ -531,8 +472,7 @@ fn a_sub_path_is_filled_in_and_stays_inside() {
     assert_eq!(sub(expr("$(NO)")), Err(BadMount::Unset("$(NO)".to_owned())));
     let out = json!({"name": "e", "mountPath": "/e", "subPath": "../x"});
     assert_eq!(sub(out), Err(BadMount::SubPath("../x".to_owned())));
-    let missing = mounted(json!({"name": "no", "mountPath": "/e"}))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(missing, "cannot find volume \"no\" to mount into container \"a\"");
+    let missing = mounted(json!({"name": "no", "mountPath": "/e"})).unwrap_err();
+    let found = missing.to_string();
+    assert_eq!(found, "cannot find volume \"no\" to mount into container \"a\"");
 }

@@ -173,16 +173,12 @@ async fn from_first_to_last(admin: &Client, node: &Client) {
         ("Running".into(), "False".into())
     );
     stage.facts.container_mut("a").readiness_passed = true;
-    assert_eq!(
-        condition(&stage.publish().await, "Ready").unwrap(),
-        ("True".into(), None)
-    );
+    let found = condition(&stage.publish().await, "Ready").unwrap();
+    assert_eq!(found, ("True".into(), None));
     stage.facts.pod_ips = vec!["192.168.64.3".parse().unwrap()];
     let addresses = stage.publish().await.status.unwrap().pod_ips.unwrap();
-    assert_eq!(
-        addresses.iter().map(|ip| ip.ip.as_str()).collect::<Vec<_>>(),
-        ["192.168.64.3"]
-    );
+    let found = addresses.iter().map(|ip| ip.ip.as_str()).collect::<Vec<_>>();
+    assert_eq!(found, ["192.168.64.3"]);
     stage.facts.ending = Some(Ending::evicted(
         "The node was low on resource: ephemeral-storage. ",
         Duration::ZERO,
@@ -202,10 +198,8 @@ async fn from_first_to_last(admin: &Client, node: &Client) {
         (phase(&pod), pod.status.as_ref().unwrap().reason.as_deref()),
         ("Failed".into(), Some("Evicted"))
     );
-    assert_eq!(
-        condition(&pod, "Ready").unwrap(),
-        ("False".into(), Some("PodFailed".into()))
-    );
+    let found = condition(&pod, "Ready").unwrap();
+    assert_eq!(found, ("False".into(), Some("PodFailed".into())));
 }
 
 async fn through_restart_and_resize(admin: &Client, node: &Client) {
@@ -235,10 +229,8 @@ async fn through_restart_and_resize(admin: &Client, node: &Client) {
         .await
         .unwrap();
     let pod = stage.publish().await;
-    assert_eq!(
-        condition(&pod, "PodResizePending").unwrap(),
-        ("True".into(), Some("Infeasible".into()))
-    );
+    let found = condition(&pod, "PodResizePending").unwrap();
+    assert_eq!(found, ("True".into(), Some("Infeasible".into())));
     let exit = stage.exit(1);
     stage.facts.container_mut("a").exited(exit);
     stage.now += Duration::from_secs(1);

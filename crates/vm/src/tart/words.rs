@@ -173,17 +173,13 @@ mod tests {
         let zero = Some(exit(Some(0), None));
         assert_eq!(how(zero, "x\nguest has stopped the virtual machine\n"), How::ShutDown);
         let crash = "guest has stopped the virtual machine due to error: Error Domain=VZErrorDomain Code=1";
-        assert_eq!(
-            how(zero, crash),
-            How::Crashed("Error Domain=VZErrorDomain Code=1".into())
-        );
+        let found = how(zero, crash);
+        assert_eq!(found, How::Crashed("Error Domain=VZErrorDomain Code=1".into()));
         assert_eq!(how(zero, "Stopping VM...\n"), How::Stopped);
         assert_eq!(how(zero, ""), How::Unknown);
         assert_eq!(how(None, "guest has stopped the virtual machine\n"), How::Unknown);
-        assert_eq!(
-            how(Some(exit(None, Some(9))), "guest has stopped the virtual machine\n"),
-            How::Killed(9)
-        );
+        let found = how(Some(exit(None, Some(9))), "guest has stopped the virtual machine\n");
+        assert_eq!(found, How::Killed(9));
     }
 
     /// A guest that is asked to shut down prints the same as one that is done.
@@ -226,18 +222,12 @@ mod tests {
             How::Failed(failure) => failure.reason(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(
-            failed("The number of VMs exceeds the system limit (other running VMs: a, b)"),
-            "TooManyVMs"
-        );
-        assert_eq!(
-            failed("Error: Error Domain=VZErrorDomain Code=-9 \"…\""),
-            "NoGuiSession"
-        );
-        assert_eq!(
-            failed("Error: Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\""),
-            "RunsAlready"
-        );
+        let found = failed("The number of VMs exceeds the system limit (other running VMs: a, b)");
+        assert_eq!(found, "TooManyVMs");
+        let found = failed("Error: Error Domain=VZErrorDomain Code=-9 \"…\"");
+        assert_eq!(found, "NoGuiSession");
+        let found = failed("Error: Error Domain=VZErrorDomain Code=2 \"Failed to lock auxiliary storage.\"");
+        assert_eq!(found, "RunsAlready");
         assert_eq!(failed("Error: the specified VM \"x\" does not exist"), "VMDamaged");
         assert_eq!(failed("Error: something new"), "StartFailed");
     }

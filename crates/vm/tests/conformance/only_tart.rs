@@ -110,10 +110,8 @@ async fn without_a_gui_session_the_vm_says_so(world: TartWorld) {
             switches.keychain_locked = keychain_locked;
         });
         agent.start(&name, &Launch::default()).await.unwrap();
-        assert_eq!(
-            agent.ended(&name).await.unwrap().how,
-            How::Failed(StartFailure::NoGuiSession)
-        );
+        let found = agent.ended(&name).await.unwrap().how;
+        assert_eq!(found, How::Failed(StartFailure::NoGuiSession));
     }
     // Once somebody has logged in, the same VM starts.
     world.switch(|switches| switches.keychain_locked = false);
@@ -132,10 +130,8 @@ async fn a_start_that_fails_is_told_in_the_words_of_tart_and_tried_again(world: 
     };
     world.switch(|switches| drop(switches.fail.insert("run".to_owned(), forced)));
     agent.start(&name, &Launch::default()).await.unwrap();
-    assert_eq!(
-        agent.ended(&name).await.unwrap().how,
-        How::Failed(StartFailure::Other(said.to_owned()))
-    );
+    let found = agent.ended(&name).await.unwrap().how;
+    assert_eq!(found, How::Failed(StartFailure::Other(said.to_owned())));
     agent.start(&name, &Launch::default()).await.unwrap();
     answers(&agent, &name).await;
 }
@@ -266,12 +262,8 @@ async fn credentials_are_in_no_argument_and_in_no_file(world: TartWorld) {
         .arg(world.scratch(""))
         .output()
         .unwrap();
-    assert_eq!(
-        found.status.code(),
-        Some(1),
-        "{}",
-        String::from_utf8_lossy(&found.stdout)
-    );
+    let code = found.status.code();
+    assert_eq!(code, Some(1), "{}", String::from_utf8_lossy(&found.stdout));
 }
 
 async fn shares_reach_the_guest_and_odd_ones_are_refused(world: TartWorld) {
@@ -318,15 +310,11 @@ async fn shares_reach_the_guest_and_odd_ones_are_refused(world: TartWorld) {
             .await
             .unwrap()
     };
-    assert_eq!(
-        run(&["cat", "/Volumes/My Shared Files/env/tuist.env"]).await.stdout,
-        b"A=1\n"
-    );
+    let found = run(&["cat", "/Volumes/My Shared Files/env/tuist.env"]).await.stdout;
+    assert_eq!(found, b"A=1\n");
     std::fs::write(folder.join("sa_token"), "rotated").unwrap();
-    assert_eq!(
-        run(&["cat", "/Volumes/My Shared Files/env/sa_token"]).await.stdout,
-        b"rotated"
-    );
+    let found = run(&["cat", "/Volumes/My Shared Files/env/sa_token"]).await.stdout;
+    assert_eq!(found, b"rotated");
     assert_ne!(run(&["touch", "/Volumes/My Shared Files/env/x"]).await.code, 0);
 }
 

@@ -37,21 +37,15 @@ fn jwt(head: &Value, claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let message = format!("{}.{}", part(head), part(claims));
     let mut signature = vec![0; pair.public_modulus_len()];
-    pair.sign(
-        &RSA_PKCS1_SHA256,
-        &SystemRandom::new(),
-        message.as_bytes(),
-        &mut signature,
-    )
-    .unwrap();
+    let random = SystemRandom::new();
+    pair.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature)
+        .unwrap();
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
 fn good_jwt() -> String {
-    jwt(
-        &json!({"alg": "RS256"}),
-        &json!({"iat": START - 30, "exp": START + 540, "iss": APP.to_string()}),
-    )
+    let claims = json!({"iat": START - 30, "exp": START + 540, "iss": APP.to_string()});
+    jwt(&json!({"alg": "RS256"}), &claims)
 }
 
 /// An answer.
@@ -74,14 +68,9 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let deeds = vec![
-            Deed::AddApp {
-                app: APP,
-                public_key: key().public_pem(),
-            },
-            Deed::install(APP, INSTALLATION, "tuist"),
-            Deed::AddOrg { org: "acme".to_owned() },
-        ];
+        let (app, public_key, org) = (APP, key().public_pem(), "acme".to_owned());
+        let installed = Deed::install(APP, INSTALLATION, "tuist");
+        let deeds = vec![Deed::AddApp { app, public_key }, installed, Deed::AddOrg { org }];
         let options = Options {
             clock_factor: Factor::MANUAL,
             start: Some(jiff::Timestamp::from_second(START).unwrap()),
@@ -92,6 +81,14 @@ impl World {
             sim: Sim::start(options).await.unwrap(),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
         }
+    }
+
+    /// Does a deed, as `/_sim/deeds` takes it.
+    fn deed(&self, deed: Value) {
+        self.sim
+            .handle()
+            .perform(serde_json::from_value(deed).unwrap())
+            .unwrap();
     }
 
     /// A request with everything GitHub wants but the bearer.

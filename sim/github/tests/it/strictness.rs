@@ -16,17 +16,11 @@ async fn headers_that_are_missing_or_wrong_are_refused() {
     assert_eq!(world.send(anonymous).await.status, 403);
     let unversioned = world.send(bare().header("user-agent", "x")).await;
     assert_eq!(unversioned.status, 400);
-    let old = bare()
-        .header("user-agent", "x")
-        .header("x-github-api-version", "1999-01-01");
-    let answer = world.send(old).await;
+    let of_version = |version| bare().header("user-agent", "x").header("x-github-api-version", version);
+    let answer = world.send(of_version("1999-01-01")).await;
     assert_eq!(answer.status, 400);
     assert!(answer.message().contains("not a supported version"), "{}", answer.body);
-    let versioned = || {
-        bare()
-            .header("user-agent", "x")
-            .header("x-github-api-version", "2022-11-28")
-    };
+    let versioned = || of_version("2022-11-28");
     assert_eq!(world.send(versioned().header("accept", "text/html")).await.status, 415);
     assert_eq!(world.send(versioned()).await.status, 200);
     world.sim.handle().set(|settings| settings.require_api_version = false);
@@ -48,44 +42,29 @@ async fn nobody_gets_in_without_a_token_or_with_a_wrong_one() {
 #[tokio::test]
 async fn unknown_paths_parameters_and_fields_are_refused() {
     let world = World::new().await;
-    let cases: [(&str, &str, Option<Value>, u16, &str); 8] = [
-        ("GET", "/orgs/tuist/actions/runners?pagesize=3", None, 422, "pagesize"),
-        ("GET", "/orgs/tuist/actions/runners?page=0", None, 422, "page"),
-        (
-            "GET",
-            "/orgs/tuist/actions/runners?page=1&page=2",
-            None,
-            422,
-            "more than once",
-        ),
-        (
-            "POST",
-            "/orgs/tuist/actions/runners/registration-token",
-            Some(json!({"name": "x"})),
-            422,
-            "not a permitted key",
-        ),
-        (
-            "POST",
-            "/orgs/tuist/actions/runners/registration-token?x=1",
-            None,
-            422,
-            "x",
-        ),
-        ("PATCH", RUNNERS, None, 404, "Not Found"),
-        ("DELETE", "/orgs/tuist/actions/runners/none", None, 404, "Not Found"),
-        ("GET", "/repos/tuist/tuist", None, 501, "does not have this"),
+    let named = Some(json!({"name": "x"}));
+    let cases = [
+        ("GET", "?pagesize=3", None, 422, "pagesize"),
+        ("GET", "?page=0", None, 422, "page"),
+        ("GET", "?page=1&page=2", None, 422, "more than once"),
+        ("POST", "/registration-token", named, 422, "not a permitted key"),
+        ("POST", "/registration-token?x=1", None, 422, "x"),
+        ("PATCH", "", None, 404, "Not Found"),
+        ("DELETE", "/none", None, 404, "Not Found"),
     ];
-    for (method, path, body, status, message) in cases {
-        let answer = world.as_installation(method, path, body).await;
+    for (method, below, body, status, message) in cases {
+        let path = format!("{RUNNERS}{below}");
+        let answer = world.as_installation(method, &path, body).await;
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
         assert!(answer.message().contains(message), "{method} {path}: {}", answer.body);
         assert!(answer.body["documentation_url"].is_string());
     }
-    let broken = world
-        .request("POST", JIT)
-        .bearer_auth(world.token().await)
-        .body("{\"name\":");
+    let other = world.as_installation("GET", "/repos/tuist/tuist", None).await;
+    assert_eq!(other.status, 501, "{}", other.body);
+    assert!(other.message().contains("does not have this"), "{}", other.body);
+    assert!(other.body["documentation_url"].is_string());
+    let request = world.request("POST", JIT).bearer_auth(world.token().await);
+    let broken = request.body("{\"name\":");
     assert_eq!(world.send(broken).await.message(), "Problems parsing JSON");
 }
 

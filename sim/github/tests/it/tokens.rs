@@ -80,22 +80,14 @@ async fn a_token_may_do_less_than_its_installation_and_never_more() {
     let mint = |body| world.send(world.request("POST", MINT).bearer_auth(good_jwt()).json(&body));
     let read = mint(json!({"permissions": {"organization_self_hosted_runners": "read"}})).await;
     let token = read.body["token"].as_str().unwrap().to_owned();
-    assert_eq!(
-        world.as_app("GET", "/orgs/tuist/actions/runners", &token).await.status,
-        200
-    );
+    let list = world.as_app("GET", "/orgs/tuist/actions/runners", &token).await;
+    assert_eq!(list.status, 200);
     let register = "/orgs/tuist/actions/runners/registration-token";
     let answer = world.as_app("POST", register, &token).await;
-    assert_eq!(
-        (answer.status, answer.message()),
-        (403, "Resource not accessible by integration")
-    );
+    assert_eq!(answer.status, 403);
+    assert_eq!(answer.message(), "Resource not accessible by integration");
     assert!(answer.headers.contains_key("x-accepted-github-permissions"));
-    let read = Deed::Grant {
-        installation: INSTALLATION,
-        runners: Some("read".to_owned()),
-    };
-    world.sim.handle().perform(read).unwrap();
+    world.deed(json!({"deed": "grant", "installation": INSTALLATION, "runners": "read"}));
     let answer = mint(json!({"permissions": {"organization_self_hosted_runners": "write"}})).await;
     assert_eq!(answer.status, 422, "{}", answer.body);
     let answer = mint(json!({"permissions": {"contents": "write"}})).await;
@@ -110,16 +102,10 @@ async fn an_installation_sees_its_own_organisation_only() {
         let answer = world.as_installation("POST", &register(org), None).await;
         assert_eq!(answer.status, status, "{org}: {}", answer.body);
     }
-    let suspend = Deed::Suspend {
-        installation: INSTALLATION,
-        suspended: true,
-    };
-    world.sim.handle().perform(suspend).unwrap();
+    world.deed(json!({"deed": "suspend", "installation": INSTALLATION, "suspended": true}));
     let answer = world.as_app("POST", MINT, &good_jwt()).await;
-    assert_eq!(
-        (answer.status, answer.message()),
-        (403, "This installation has been suspended")
-    );
+    assert_eq!(answer.status, 403);
+    assert_eq!(answer.message(), "This installation has been suspended");
     let shown = world.as_app("GET", "/app/installations/42", &good_jwt()).await;
     assert_eq!(shown.body["account"]["login"], "tuist");
     assert!(shown.body["suspended_at"].is_string(), "{}", shown.body);

@@ -275,10 +275,8 @@ mod tests {
                 id: 12
             }
         );
-        assert_eq!(
-            Call::of(&words("link delete dev pn0")),
-            Call::Delete { name: "pn0".to_owned() }
-        );
+        let found = Call::of(&words("link delete dev pn0"));
+        assert_eq!(found, Call::Delete { name: "pn0".to_owned() });
         assert_eq!(Call::of(&words("-br link show")), Call::Other);
         assert!(matches!(Call::of(&words("-batch -")), Call::Unknown(_)));
     }

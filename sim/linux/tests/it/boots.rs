@@ -46,10 +46,8 @@ async fn a_server_carries_out_its_user_data_once_and_leaves_nothing_behind() {
     assert_eq!(state.cloud_init, Some(CloudInit::Done), "{}", site.consoles());
 
     let greeting = site.ssh(&row, "cat /etc/greeting; id -un; hostname").await;
-    assert_eq!(
-        greeting.unwrap_or_else(|why| panic!("{why}\n{}", site.consoles())),
-        "hello from box-1\nroot\nbox-1\n"
-    );
+    let found = greeting.unwrap_or_else(|why| panic!("{why}\n{}", site.consoles()));
+    assert_eq!(found, "hello from box-1\nroot\nbox-1\n");
     let output = site.ssh(&row, "cat /var/log/cloud-init-output.log").await.unwrap();
     assert!(output.contains("the shell says 2"), "{output}");
     assert!(
@@ -123,11 +121,8 @@ async fn stubs_refuse_what_they_do_not_know(site: &Site, row: &russet_sim_linux:
         .await
         .unwrap();
     assert_eq!(site.ssh(row, "cat /proc/sys/net/ipv4/ip_forward").await.unwrap(), "1\n");
-    assert_ne!(
-        std::fs::read_to_string("/proc/sys/kernel/panic").unwrap().trim(),
-        "77",
-        "the host's kernel is its own"
-    );
+    let ours = std::fs::read_to_string("/proc/sys/kernel/panic").unwrap();
+    assert_ne!(ours.trim(), "77", "the host's kernel is its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,10 +139,8 @@ async fn an_elastic_metal_server_has_an_account_with_sudo_and_a_vlan_on_its_card
     let who = site
         .ssh(&metal, "id -un; sudo -n -- id -un; cat /etc/shadow || echo closed")
         .await;
-    assert_eq!(
-        who.unwrap_or_else(|why| panic!("{why}\n{}", site.consoles())),
-        "ubuntu\nroot\nclosed\n"
-    );
+    let found = who.unwrap_or_else(|why| panic!("{why}\n{}", site.consoles()));
+    assert_eq!(found, "ubuntu\nroot\nclosed\n");
 
     // Attached while it runs.
     let leg = |last: u8, vlan| PrivateLeg {

@@ -14,7 +14,6 @@ pub enum MacError {
         what: &'static str,
         /// With which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The namespaces could not be made.
@@ -25,12 +24,7 @@ pub enum MacError {
     Off,
     /// A program did not start.
     #[error("could not start {program} on the emulated Mac: {error}")]
-    Start {
-        /// Which.
-        program: String,
-        /// What the system said.
-        error: String,
-    },
+    Start { program: String, error: String },
     /// A tool of this system is missing.
     #[error("{0} is not on this system; an emulated Mac needs it (Debian: apt-get install util-linux)")]
     Missing(&'static str),

@@ -1,6 +1,6 @@
 //! What goes wrong on request.
 
-use crate::harness::{Client, PATIENCE, SECOND, World, until};
+use crate::harness::{Client, PATIENCE, SECOND, World, shell, until, until_answers, until_closed};
 use russet_sim_mac::macos::serve_control;
 use serde_json::{Value, json};
 
@@ -16,17 +16,11 @@ async fn a_full_disk_breaks_an_upload_and_room_heals_it() {
         "{ran:?}"
     );
     mac.leave_on_disk(None).unwrap();
-    client.feed("cat > ~/upload", &vec![b'x'; 4 << 20]).await.ok();
+    client.put("cat > ~/upload", &vec![b'x'; 4 << 20]).await;
     mac.reboot().await;
     let client = world.login().await;
-    assert_eq!(
-        client
-            .ok("cat ~/before; wc -c < ~/upload")
-            .await
-            .split_whitespace()
-            .collect::<Vec<_>>(),
-        ["before", "4194304"]
-    );
+    let there = client.ok("cat ~/before; wc -c < ~/upload").await;
+    assert_eq!(there.split_whitespace().collect::<Vec<_>>(), ["before", "4194304"]);
 }
 
 #[tokio::test]
@@ -38,57 +32,35 @@ async fn a_disk_that_is_a_folder_cannot_be_full_and_says_so() {
 
 #[tokio::test]
 async fn a_job_that_is_booted_out_may_never_drain() {
-    let world = World::with(1).await;
-    let (mac, client) = (world.mac().await, world.login().await);
-    client.free_sudo(&world.host(1)).await;
+    let (world, client) = World::and_free_client().await;
+    let mac = world.mac().await;
     let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>x</string><key>ProgramArguments</key><array><string>/bin/sleep</string>\
                  <string>100000</string></array><key>RunAtLoad</key><true/></dict></plist>";
-    client
-        .feed("sudo tee /Library/LaunchDaemons/x.plist >/dev/null", plist.as_bytes())
-        .await
-        .ok();
-    client
-        .ok("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
-        .await;
+    client.load("x", plist).await;
     until("it runs", || async { mac.daemon_pid("x").is_some() }).await;
     mac.set_faults(|faults| faults.bootout_never_ends = true);
     client.ok("sudo launchctl bootout system/x").await;
     // Longer than SIGTERM, SIGKILL and the rest would take.
     tokio::time::sleep(SECOND * 10).await;
-    assert!(
-        client
-            .ok("launchctl print system/x")
-            .await
-            .contains("state = SIGKILLed")
-    );
-    assert_eq!(
-        client
-            .run("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
-            .await
-            .code,
-        Some(5)
+    shell!(client,
+        "launchctl print system/x" => Shows("state = SIGKILLed"),
+        "sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist" => Ends(5),
     );
 }
 
 #[tokio::test]
 async fn sshd_that_launchd_forgot_listens_no_more() {
-    let world = World::with(1).await;
-    let (client, host) = (world.login().await, world.host(1));
-    client.free_sudo(&host).await;
+    let (world, client) = World::and_free_client().await;
+    let host = world.host(1);
     // It listens elsewhere than a Mac does, and a script on the Mac that looks must not notice.
     client.ok("nc -z -G 3 127.0.0.1 22").await;
     client.ok("sudo launchctl bootout system/com.openssh.sshd").await;
-    until("the port is closed", || async {
-        tokio::net::TcpStream::connect((host.address, host.ssh_port))
-            .await
-            .is_err()
-    })
-    .await;
-    assert_eq!(client.run("nc -z -G 3 127.0.0.1 22").await.code, Some(1));
-    client
-        .ok("sudo launchctl bootstrap system /System/Library/LaunchDaemons/ssh.plist")
-        .await;
-    until("the port is open", || async { Client::connect(&host).await.is_ok() }).await;
+    until_closed(&host).await;
+    shell!(client,
+        "nc -z -G 3 127.0.0.1 22" => Ends(1),
+        "sudo launchctl bootstrap system /System/Library/LaunchDaemons/ssh.plist" => Done,
+    );
+    until_answers(&host).await;
 }
 
 #[tokio::test]
@@ -111,20 +83,10 @@ async fn faults_are_set_over_http_and_an_unknown_one_is_refused() {
     assert!(Client::login(&world.host(1)).await.is_err());
     patch(json!({"ssh": "none"})).await.unwrap();
     world.login().await.ok("true").await;
-    let calls: Vec<Value> = http
-        .get(format!("{url}/{name}/calls"))
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
-    assert!(
-        calls
-            .iter()
-            .any(|call| call["tool"] == "ssh" && call["args"] == json!(["true"])),
-        "{calls:?}"
-    );
+    let answer = http.get(format!("{url}/{name}/calls")).send().await.unwrap();
+    let calls: Vec<Value> = answer.json().await.unwrap();
+    let ran = |call: &Value| call["tool"] == "ssh" && call["args"] == json!(["true"]);
+    assert!(calls.iter().any(ran), "{calls:?}");
     serving.abort();
 }
 
@@ -147,8 +109,7 @@ async fn a_hundred_macs_answer_at_once() {
 
 #[tokio::test]
 async fn nothing_of_a_mac_outlives_the_emulator() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (world, client) = World::and_client().await;
     client.ok("(sleep 424242 </dev/null >/dev/null 2>&1 &); true").await;
     until("it runs", || async { runs("424242") }).await;
     drop(client);

@@ -1,7 +1,6 @@
 //! An emulated `tart` on an emulated Mac: installed from an archive, run by the owner of the desktop.
 
-use crate::harness::{Client, World, until};
-use crate::launchd::encoded;
+use crate::harness::{Client, World, shell, until};
 use russet_sim_tart::Image;
 use std::process::Command;
 
@@ -23,22 +22,9 @@ async fn install(client: &Client, host: &russet_sim_scaleway::Host) {
     unpack.ok();
     let wrapper = "#!/bin/bash\nexec /usr/local/lib/tart.app/Contents/MacOS/tart \"$@\"\n";
     client
-        .feed("sudo tee /usr/local/bin/tart >/dev/null", wrapper.as_bytes())
-        .await
-        .ok();
+        .put("sudo tee /usr/local/bin/tart >/dev/null", wrapper.as_bytes())
+        .await;
     client.ok("sudo chmod 755 /usr/local/bin/tart").await;
-}
-
-/// Somebody logs in at the screen, and will at every boot of a Mac with a display.
-async fn sit_down(client: &Client, host: &russet_sim_scaleway::Host) {
-    client
-        .ok("sudo defaults write /Library/Preferences/com.apple.loginwindow autoLoginUser m1")
-        .await;
-    let password = encoded(&host.password);
-    client.feed("sudo tee /etc/kcpassword >/dev/null", &password).await.ok();
-    client
-        .ok("sudo launchctl kickstart -k system/com.apple.loginwindow")
-        .await;
 }
 
 async fn boot(client: &Client, name: &str) {
@@ -59,7 +45,7 @@ async fn a_guest_runs_on_a_mac_with_an_address_of_its_own() {
         let host = world.host(number);
         let client = Client::login(&host).await.unwrap();
         install(&client, &host).await;
-        sit_down(&client, &host).await;
+        client.sit_down(&host.password).await;
         boot(&client, "one").await;
         let tart = "/usr/local/bin/tart";
         let guest = client
@@ -104,23 +90,20 @@ async fn a_guest_ends_with_the_power_of_its_mac_and_its_disk_stays() {
     let host = world.host(1);
     let client = world.login().await;
     install(&client, &host).await;
-    sit_down(&client, &host).await;
+    client.sit_down(&host.password).await;
     boot(&client, "one").await;
-    client
-        .ok("/usr/local/bin/tart exec one sh -c 'echo kept >/Users/admin/file'")
-        .await;
+    shell!(client, "/usr/local/bin/tart exec one sh -c 'echo kept >/Users/admin/file'" => Done);
     world.mac().await.reboot().await;
     let client = world.login().await;
     let seen = client.ok("/usr/local/bin/tart list --source local --format json").await;
     assert!(seen.contains("\"one\"") && !seen.contains("\"running\""), "{seen}");
     let run = "nohup /usr/local/bin/tart run --no-graphics one >/tmp/one.log 2>&1 &";
     client.ok(run).await;
-    until("the guest answers", || async {
-        client
-            .run("/usr/local/bin/tart exec one cat /Users/admin/file")
-            .await
-            .out
-            == "kept\n"
-    })
-    .await;
+    client
+        .until_out(
+            "the guest answers",
+            "/usr/local/bin/tart exec one cat /Users/admin/file",
+            "kept\n",
+        )
+        .await;
 }

@@ -78,6 +78,20 @@ impl World {
         self.macs.mac(&self.host(1).server_id).await.unwrap()
     }
 
+    /// One Mac, logged in to.
+    pub(crate) async fn and_client() -> (Self, Client) {
+        let world = Self::with(1).await;
+        let client = world.login().await;
+        (world, client)
+    }
+
+    /// The same, and sudo asks for no password.
+    pub(crate) async fn and_free_client() -> (Self, Client) {
+        let (world, client) = Self::and_client().await;
+        client.free_sudo(&world.host(1)).await;
+        (world, client)
+    }
+
     /// Logs in to the first Mac with its password.
     pub(crate) async fn login(&self) -> Client {
         Client::login(&self.host(1)).await.unwrap()
@@ -87,6 +101,29 @@ impl World {
     pub(crate) async fn act(&self, host: &Host, action: &str) {
         shared::act(&self.sim, host, action).await;
     }
+}
+
+/// Waits until sshd answers.
+pub(crate) async fn until_answers(host: &Host) {
+    until("the Mac answers", || async { Client::connect(host).await.is_ok() }).await;
+}
+
+/// Waits until nothing listens where sshd did.
+pub(crate) async fn until_closed(host: &Host) {
+    let place = (host.address, host.ssh_port);
+    until("the port is closed", || async {
+        tokio::net::TcpStream::connect(place).await.is_err()
+    })
+    .await;
+}
+
+/// As macOS keeps the password of the account that is logged in at boot.
+pub(crate) fn encoded(password: &str) -> Vec<u8> {
+    const KEY: [u8; 11] = [0x7d, 0x89, 0x52, 0x23, 0xd2, 0xbc, 0xdd, 0xea, 0xa3, 0xb9, 0x1f];
+    let mut plain = password.as_bytes().to_vec();
+    plain.resize((plain.len() / 12 + 1) * 12, 0);
+    let bytes = plain.iter().zip(KEY.iter().cycle());
+    bytes.map(|(byte, key)| byte ^ key).collect()
 }
 
 /// The real zsh, from the distribution.
@@ -119,6 +156,31 @@ impl Ran {
         self.out
     }
 }
+
+/// How a command must end. Without a code it must succeed.
+#[derive(Debug)]
+pub(crate) enum Is<'a> {
+    Done,
+    /// With just this on its output.
+    Out(&'a str),
+    /// With this somewhere on its output.
+    Shows(&'a str),
+    Ends(u32),
+    /// With just this on its error output.
+    Err(u32, &'a str),
+    /// With this somewhere on its error output.
+    Says(u32, &'a str),
+    /// With this at the start of its error output.
+    Begins(u32, &'a str),
+}
+
+/// Commands in a row, each with how it must end.
+macro_rules! shell {
+    ($client:expr, $($command:expr => $is:ident $(($($words:expr),+))?),+ $(,)?) => {
+        $($client.must(&$command, $crate::harness::Is::$is $(($($words),+))?).await;)+
+    };
+}
+pub(crate) use shell;
 
 pub(crate) struct Client {
     pub(crate) handle: client::Handle<Trusting>,
@@ -166,8 +228,53 @@ impl Client {
         self.run(command).await.ok()
     }
 
+    pub(crate) async fn must(&self, command: impl AsRef<str>, is: Is<'_>) {
+        let ran = self.run(command.as_ref()).await;
+        let (code, fits) = match is {
+            Is::Done => (0, true),
+            Is::Out(text) => (0, ran.out == text),
+            Is::Shows(text) => (0, ran.out.contains(text)),
+            Is::Ends(code) => (code, true),
+            Is::Err(code, text) => (code, ran.err == text),
+            Is::Says(code, text) => (code, ran.err.contains(text)),
+            Is::Begins(code, text) => (code, ran.err.starts_with(text)),
+        };
+        assert!(
+            ran.code == Some(code) && fits,
+            "{} is not {is:?}: {ran:?}",
+            command.as_ref()
+        );
+    }
+
     pub(crate) async fn run(&self, command: &str) -> Ran {
         self.feed(command, b"").await
+    }
+
+    /// Waits until the output of a command is this.
+    pub(crate) async fn until_out(&self, what: &'static str, command: &str, out: &str) {
+        until(what, || async { self.run(command).await.out == out }).await;
+    }
+
+    /// Makes a launch daemon of this label and loads it.
+    pub(crate) async fn load(&self, label: &str, plist: &str) {
+        let path = format!("/Library/LaunchDaemons/{label}.plist");
+        self.put(&format!("sudo tee {path} >/dev/null"), plist).await;
+        self.ok(&format!("sudo launchctl bootstrap system {path}")).await;
+    }
+
+    /// The owner logs in at the screen, and will at every boot of a Mac with a display.
+    pub(crate) async fn sit_down(&self, password: &str) {
+        let user = "sudo defaults write /Library/Preferences/com.apple.loginwindow autoLoginUser m1";
+        self.ok(user).await;
+        self.put("sudo tee /etc/kcpassword >/dev/null", &encoded(password))
+            .await;
+        self.ok("sudo launchctl kickstart -k system/com.apple.loginwindow")
+            .await;
+    }
+
+    /// Gives a command that must succeed its standard input.
+    pub(crate) async fn put(&self, command: &str, input: impl AsRef<[u8]>) {
+        self.feed(command, input.as_ref()).await.ok();
     }
 
     /// Runs a command with this on its standard input.

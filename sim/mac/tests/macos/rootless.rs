@@ -1,6 +1,6 @@
 //! The emulator without root, as a program of its own: the kernel knows one user then, and who is who is told by the emulator.
 
-use crate::harness::{Client, until, zsh};
+use crate::harness::{Client, shell, until, until_answers, zsh};
 use russet_sim_scaleway::{AddressPlan, Factor, Minis, Sim};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::process::{Child, Command, Stdio};
@@ -57,12 +57,7 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
         ..russet_sim_scaleway::Options::default()
     };
     let sim = Sim::start(options).await.unwrap();
-    sim.handle()
-        .add_minis(Minis {
-            count: 1,
-            ..Minis::default()
-        })
-        .unwrap();
+    sim.handle().add_minis(Minis::default()).unwrap();
     let host = sim.handle().host("tuist-pool").unwrap();
     // What was built here may be where only root can look. Linked, since what was only just written may not be run while another test forks.
     let program = dir.path().join("sim-mac");
@@ -79,15 +74,14 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
         .spawn()
         .unwrap();
     let _emulator = Running(emulator);
-    until("it answers", || async { Client::connect(&host).await.is_ok() }).await;
+    until_answers(&host).await;
     let client = Client::login(&host).await.unwrap();
-    assert_eq!(
-        client.ok("id -un; whoami; launchctl managername").await,
-        "m1\nm1\nBackground\n"
+    shell!(client,
+        "id -un; whoami; launchctl managername" => Out("m1\nm1\nBackground\n"),
+        "sudo -n true" => Ends(1),
     );
-    assert_eq!(client.run("sudo -n true").await.code, Some(1));
     client.free_sudo(&host).await;
-    assert_eq!(client.ok("sudo id -un; sudo -u m1 id -un").await, "root\nm1\n");
+    shell!(client, "sudo id -un; sudo -u m1 id -un" => Out("root\nm1\n"));
     // The kernel cannot give a file away here; what scripts see is as on a Mac.
     let owner = "ls -ld /tmp/given | awk '{ print $3 \":\" $4 }'";
     let told = client
@@ -96,17 +90,13 @@ async fn without_root_commands_sudo_and_launchd_work_the_same() {
         ))
         .await;
     assert_eq!(told, "m1:staff\nroot:wheel\n");
-    assert_eq!(client.run("chown root:wheel /tmp/given").await.code, Some(1));
-    assert_eq!(client.run("sudo chown stranger /tmp/given").await.code, Some(1));
+    shell!(client,
+        "chown root:wheel /tmp/given" => Ends(1),
+        "sudo chown stranger /tmp/given" => Ends(1),
+    );
     let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>x</string><key>ProgramArguments</key><array>\
                  <string>/bin/sleep</string><string>100000</string></array><key>KeepAlive</key><true/></dict></plist>";
-    client
-        .feed("sudo tee /Library/LaunchDaemons/x.plist >/dev/null", plist.as_bytes())
-        .await
-        .ok();
-    client
-        .ok("sudo launchctl bootstrap system /Library/LaunchDaemons/x.plist")
-        .await;
+    client.load("x", plist).await;
     until("the daemon runs", || async {
         client.ok("launchctl print system/x").await.contains("state = running")
     })

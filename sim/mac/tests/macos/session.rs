@@ -1,6 +1,6 @@
 //! Logging in and running commands.
 
-use crate::harness::{Client, PATIENCE, World, until};
+use crate::harness::{Client, PATIENCE, World, shell, until, until_closed};
 use russet_sim_mac::macos::SshFault;
 use russh::client::AuthResult;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg};
@@ -9,8 +9,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn a_command_runs_in_zsh_as_the_user_with_the_bare_path_of_a_mac() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (_world, client) = World::and_client().await;
     let ran = client
         .run("print -r -- $ZSH_VERSION; id -un; id -u; pwd; print $PATH; print $0; exit 7")
         .await;
@@ -26,8 +25,7 @@ async fn a_command_runs_in_zsh_as_the_user_with_the_bare_path_of_a_mac() {
 
 #[tokio::test]
 async fn a_command_is_no_login_shell_and_an_unmatched_glob_ends_it() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (_world, client) = World::and_client().await;
     let ran = client
         .run("x='a b'; for word in $x; do print -r -- $word; done; ls /nowhere/*")
         .await;
@@ -38,16 +36,14 @@ async fn a_command_is_no_login_shell_and_an_unmatched_glob_ends_it() {
 
 #[tokio::test]
 async fn a_process_that_is_killed_ends_its_session_with_the_signal() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (_world, client) = World::and_client().await;
     let ran = client.run("kill -9 $$").await;
     assert_eq!((ran.code, ran.signal.as_deref()), (None, Some("KILL")), "{ran:?}");
 }
 
 #[tokio::test]
 async fn several_sessions_share_a_connection_and_a_megabyte_of_input_arrives_whole() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (_world, client) = World::and_client().await;
     let input = vec![b'x'; 1 << 20];
     let (count, other) = tokio::join!(client.feed("wc -c; cat", &input), client.run("echo meanwhile"));
     assert_eq!(count.ok().trim(), "1048576");
@@ -82,10 +78,8 @@ async fn a_wrong_password_is_refused_and_a_project_key_is_let_in() {
 
 #[tokio::test]
 async fn sshd_reads_its_configuration_anew_for_every_connection() {
-    let world = World::with(1).await;
+    let (world, client) = World::and_free_client().await;
     let host = world.host(1);
-    let client = world.login().await;
-    client.free_sudo(&host).await;
     client
         .ok("printf 'PasswordAuthentication no\\nKbdInteractiveAuthentication no\\n' | sudo tee /etc/ssh/sshd_config.d/050-keys.conf")
         .await;
@@ -110,7 +104,7 @@ async fn a_reinstalled_mac_has_another_host_key_and_an_empty_disk() {
     .await;
     let client = world.login().await;
     assert_ne!(client.host_key(), first);
-    assert_eq!(client.run("cat ~/mine").await.code, Some(1));
+    shell!(client, "cat ~/mine" => Ends(1));
 }
 
 #[tokio::test]
@@ -132,7 +126,7 @@ async fn a_command_outlives_its_connection_and_its_input_just_ends() {
         client.run("cat ~/result").await.code == Some(0)
     })
     .await;
-    assert_eq!(client.ok("cat ~/result").await, "0\n");
+    shell!(client, "cat ~/result" => Out("0\n"));
     let size: u64 = client.ok("wc -c < ~/upload").await.trim().parse().unwrap();
     assert!(size > 0 && size < 1 << 20, "{size}");
 }
@@ -142,12 +136,7 @@ async fn ssh_refuses_or_stalls_when_told_so() {
     let world = World::with(1).await;
     let (mac, host) = (world.mac().await, world.host(1));
     mac.set_faults(|faults| faults.ssh = SshFault::Refuse);
-    until("the port is closed", || async {
-        tokio::net::TcpStream::connect((host.address, host.ssh_port))
-            .await
-            .is_err()
-    })
-    .await;
+    until_closed(&host).await;
     mac.set_faults(|faults| faults.ssh = SshFault::Stall);
     until("the port is open", || async {
         tokio::net::TcpStream::connect((host.address, host.ssh_port))
@@ -179,9 +168,7 @@ async fn a_reboot_kills_everything_and_keeps_the_disk() {
     let world = World::with(1).await;
     let (mac, host) = (world.mac().await, world.host(1));
     let client = world.login().await;
-    client
-        .ok("echo kept > ~/kept; (sleep 1000 >/dev/null 2>&1 </dev/null &) ; echo done")
-        .await;
+    shell!(client, "echo kept > ~/kept; (sleep 1000 >/dev/null 2>&1 </dev/null &) ; echo done" => Done);
     let sleeping = tokio::spawn(async move { client.try_feed("sleep 1000", b"").await });
     until("the command runs", || async {
         mac.calls().iter().any(|call| call.args == ["sleep 1000"])
@@ -191,8 +178,10 @@ async fn a_reboot_kills_everything_and_keeps_the_disk() {
     let ended = tokio::time::timeout(PATIENCE, sleeping).await.unwrap().unwrap();
     assert!(ended.as_ref().map_or(true, |ran| ran.code.is_none()), "{ended:?}");
     let client = Client::login(&host).await.unwrap();
-    assert_eq!(client.ok("cat ~/kept").await, "kept\n");
-    assert_eq!(client.run("pgrep -x sleep").await.code, Some(1));
+    shell!(client,
+        "cat ~/kept" => Out("kept\n"),
+        "pgrep -x sleep" => Ends(1),
+    );
 }
 
 #[tokio::test]
@@ -209,8 +198,7 @@ async fn the_power_goes_in_the_middle_of_an_upload_and_the_mac_comes_back() {
 
 #[tokio::test]
 async fn an_eleventh_session_on_one_connection_is_refused() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (_world, client) = World::and_client().await;
     let mut open = Vec::new();
     for _ in 0..10 {
         open.push(client.handle.channel_open_session().await.unwrap());

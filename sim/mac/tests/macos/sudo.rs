@@ -1,16 +1,11 @@
 //! sudo.
 
-use crate::harness::World;
+use crate::harness::{World, shell};
 
 #[tokio::test]
 async fn sudo_without_a_password_says_what_it_needs() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    let ran = client.run("sudo -n true").await;
-    assert_eq!(
-        (ran.err.as_str(), ran.code),
-        ("sudo: a password is required\n", Some(1))
-    );
+    let (_world, client) = World::and_client().await;
+    shell!(client, "sudo -n true" => Err(1, "sudo: a password is required\n"));
     let ran = client.run("sudo true").await;
     assert!(ran.err.starts_with("sudo: a terminal is required"), "{ran:?}");
 }
@@ -58,29 +53,24 @@ async fn a_file_in_sudoers_d_frees_the_account_unless_its_name_has_a_dot() {
         )
     };
     let password = format!("{}\n", host.password);
-    client.feed(&write("with.dot"), password.as_bytes()).await.ok();
-    assert_eq!(client.run("sudo -n true").await.code, Some(1));
-    client.feed(&write("plain"), password.as_bytes()).await.ok();
-    assert_eq!(client.ok("sudo -n id -un").await, "root\n");
+    client.put(&write("with.dot"), password.as_bytes()).await;
+    shell!(client, "sudo -n true" => Ends(1));
+    client.put(&write("plain"), password.as_bytes()).await;
+    shell!(client, "sudo -n id -un" => Out("root\n"));
 }
 
 #[tokio::test]
 async fn a_sudoers_file_that_cannot_be_parsed_ends_sudo_for_everybody() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    client.free_sudo(&world.host(1)).await;
-    client
-        .ok("sudo sh -c 'echo nonsense > /etc/sudoers.d/broken; chmod 440 /etc/sudoers.d/broken'")
-        .await;
-    let ran = client.run("sudo -n true").await;
-    assert!(ran.err.contains("syntax error") && ran.code == Some(1), "{ran:?}");
+    let (_world, client) = World::and_free_client().await;
+    shell!(client,
+        "sudo sh -c 'echo nonsense > /etc/sudoers.d/broken; chmod 440 /etc/sudoers.d/broken'" => Done,
+        "sudo -n true" => Says(1, "syntax error"),
+    );
 }
 
 #[tokio::test]
 async fn sudo_keeps_the_path_and_the_home_of_the_caller() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    client.free_sudo(&world.host(1)).await;
+    let (_world, client) = World::and_free_client().await;
     let out = client
         .ok("PATH=/opt/x:$PATH; A=1 sudo sh -c 'echo $PATH; echo $HOME; echo [$A]; echo $SUDO_USER'; sudo -u m1 id -u")
         .await;
@@ -89,8 +79,7 @@ async fn sudo_keeps_the_path_and_the_home_of_the_caller() {
 
 #[tokio::test]
 async fn a_flag_nobody_knows_fails_and_is_remembered() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    assert_eq!(client.run("sudo -Z true").await.code, Some(1));
+    let (world, client) = World::and_client().await;
+    shell!(client, "sudo -Z true" => Ends(1));
     assert_eq!(world.mac().await.unexpected(), ["sudo -Z true"]);
 }

@@ -1,17 +1,10 @@
 //! The other tools of macOS.
 
-use crate::harness::{World, until};
-
-async fn free(world: &World) -> crate::harness::Client {
-    let client = world.login().await;
-    client.free_sudo(&world.host(1)).await;
-    client
-}
+use crate::harness::{World, shell, until_answers};
 
 #[tokio::test]
 async fn a_mac_says_what_it_is() {
-    let world = World::with(1).await;
-    let client = world.login().await;
+    let (world, client) = World::and_client().await;
     let out = client
         .ok("sw_vers -productVersion; uname -sm; sysctl -n hw.ncpu; csrutil status; spctl --status; date -u +%Y")
         .await;
@@ -20,75 +13,40 @@ async fn a_mac_says_what_it_is() {
         "{out}"
     );
     assert!(client.ok("sw_vers").await.starts_with("ProductName:\t\tmacOS\n"));
-    assert_eq!(client.run("sw_vers --nonsense").await.code, Some(1));
+    shell!(client, "sw_vers --nonsense" => Ends(1));
     assert_eq!(world.mac().await.unexpected(), ["sw_vers --nonsense"]);
 }
 
 #[tokio::test]
 async fn gnu_flags_fail_and_the_flags_of_a_mac_work() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    client.ok("printf 'one\\n' > ~/f; sed -i '' 's/one/two/' ~/f").await;
-    assert_eq!(
-        client
-            .ok("cat ~/f; stat -f '%Su %Lp %z' ~/f; base64 -i ~/f; echo dHdvCg== | base64 -D")
-            .await,
-        "two\nm1 644 4\ndHdvCg==\ntwo\n"
+    let (_world, client) = World::and_client().await;
+    shell!(client,
+        "printf 'one\\n' > ~/f; sed -i '' 's/one/two/' ~/f" => Done,
+        "cat ~/f; stat -f '%Su %Lp %z' ~/f; base64 -i ~/f; echo dHdvCg== | base64 -D" => Out("two\nm1 644 4\ndHdvCg==\ntwo\n"),
+        "shasum -a 256 ~/f | cut -c1-12" => Out("27dd8ed44a83\n"),
     );
-    assert_eq!(client.ok("shasum -a 256 ~/f | cut -c1-12").await, "27dd8ed44a83\n");
-    let ran = client.run("stat -c %U ~/f").await;
-    assert!(
-        ran.code == Some(1) && ran.err.starts_with("stat: illegal option -- c"),
-        "{ran:?}"
-    );
+    shell!(client, "stat -c %U ~/f" => Begins(1, "stat: illegal option -- c"));
 }
 
 #[tokio::test]
 async fn defaults_keeps_real_property_lists_and_asks_for_rights() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    client
-        .ok("defaults write com.example.x Answer -int 42; defaults write com.example.x Nets -array 10.0.0.0/8 plain")
-        .await;
-    assert_eq!(client.ok("defaults read com.example.x Answer").await, "42\n");
-    assert_eq!(
-        client.ok("defaults read com.example.x Nets").await,
-        "(\n    \"10.0.0.0/8\",\n    plain\n)\n"
-    );
-    assert_eq!(
-        client
-            .ok("plutil -lint ~/Library/Preferences/com.example.x.plist")
-            .await,
-        "/Users/m1/Library/Preferences/com.example.x.plist: OK\n"
-    );
-    let ran = client.run("defaults read com.example.x Nothing").await;
-    assert!(
-        ran.err
-            .contains("The domain/default pair of (com.example.x, Nothing) does not exist")
-            && ran.code == Some(1),
-        "{ran:?}"
-    );
-    assert_eq!(
-        client
-            .run("defaults write /Library/Preferences/com.example.y A -bool true")
-            .await
-            .code,
-        Some(1)
-    );
-    client
-        .ok("sudo defaults write /Library/Preferences/com.example.y A -bool true")
-        .await;
-    assert_eq!(
-        client.ok("defaults read /Library/Preferences/com.example.y A").await,
-        "1\n"
+    let (_world, client) = World::and_free_client().await;
+    shell!(client,
+        "defaults write com.example.x Answer -int 42; defaults write com.example.x Nets -array 10.0.0.0/8 plain" => Done,
+        "defaults read com.example.x Answer" => Out("42\n"),
+        "defaults read com.example.x Nets" => Out("(\n    \"10.0.0.0/8\",\n    plain\n)\n"),
+        "plutil -lint ~/Library/Preferences/com.example.x.plist" => Out("/Users/m1/Library/Preferences/com.example.x.plist: OK\n"),
+        "defaults read com.example.x Nothing" => Says(1, "The domain/default pair of (com.example.x, Nothing) does not exist"),
+        "defaults write /Library/Preferences/com.example.y A -bool true" => Ends(1),
+        "sudo defaults write /Library/Preferences/com.example.y A -bool true" => Done,
+        "defaults read /Library/Preferences/com.example.y A" => Out("1\n"),
     );
 }
 
 #[tokio::test]
 async fn the_local_network_exemption_counts_after_a_reboot() {
-    let world = World::with(1).await;
+    let (world, client) = World::and_free_client().await;
     let mac = world.mac().await;
-    let client = free(&world).await;
     client.ok("sudo defaults write com.apple.network.local-network AllowedEthernetLocalNetworkAddresses -array 10.0.0.0/8").await;
     assert!(mac.local_network_exempt().is_empty());
     mac.reboot().await;
@@ -97,73 +55,47 @@ async fn the_local_network_exemption_counts_after_a_reboot() {
 
 #[tokio::test]
 async fn names_and_sleep_are_set_by_root_only_and_read_by_all() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    let ran = client.run("scutil --get HostName").await;
-    assert_eq!((ran.err.as_str(), ran.code), ("HostName: not set\n", Some(1)));
-    client
-        .ok("sudo scutil --set HostName mac-1; sudo pmset -a sleep 0 displaysleep 0 disksleep 0")
-        .await;
-    assert_eq!(client.ok("scutil --get HostName; hostname").await, "mac-1\nmac-1\n");
-    assert!(client.ok("pmset -g").await.contains(" sleep                0\n"));
-    assert_eq!(client.run("pmset -a sleep 0").await.code, Some(77));
+    let (_world, client) = World::and_free_client().await;
+    shell!(client,
+        "scutil --get HostName" => Err(1, "HostName: not set\n"),
+        "sudo scutil --set HostName mac-1; sudo pmset -a sleep 0 displaysleep 0 disksleep 0" => Done,
+        "scutil --get HostName; hostname" => Out("mac-1\nmac-1\n"),
+        "pmset -g" => Shows(" sleep                0\n"),
+        "pmset -a sleep 0" => Ends(77),
+    );
 }
 
 #[tokio::test]
 async fn pf_stays_off_until_enabled_and_bad_rules_change_nothing() {
-    let world = World::with(1).await;
-    let (mac, client) = (world.mac().await, free(&world).await);
-    assert!(
-        client
-            .ok("sudo pfctl -s info 2>/dev/null")
-            .await
-            .starts_with("Status: Disabled")
-    );
-    let ran = client.run("sudo pfctl -E").await;
-    assert!(
-        ran.err.contains("pf enabled\nToken : ") && ran.code == Some(0),
-        "{ran:?}"
-    );
-    assert_eq!(client.run("sudo pfctl -e").await.code, Some(1));
+    let (world, client) = World::and_free_client().await;
+    let mac = world.mac().await;
+    let status = client.ok("sudo pfctl -s info 2>/dev/null").await;
+    assert!(status.starts_with("Status: Disabled"), "{status}");
+    shell!(client, "sudo pfctl -E" => Says(0, "pf enabled\nToken : "));
+    shell!(client, "sudo pfctl -e" => Ends(1));
     let rules = "block drop quick from 192.168.64.0/22 to 10.0.0.0/8\n";
-    let ran = client
-        .feed("sudo pfctl -a com.apple/tuist.sshguard -f -", rules.as_bytes())
-        .await;
-    assert!(
-        ran.err.contains("pfctl: Use of -f option") && ran.code == Some(0),
-        "{ran:?}"
-    );
-    let ran = client
-        .feed("sudo pfctl -a com.apple/tuist.sshguard -f -", b"allow everything\n")
-        .await;
-    assert!(
-        ran.err.contains("stdin:1: syntax error") && ran.code == Some(1),
-        "{ran:?}"
-    );
+    for (rules, says, code) in [
+        (rules, "pfctl: Use of -f option", 0),
+        ("allow everything\n", "stdin:1: syntax error", 1),
+    ] {
+        let load = "sudo pfctl -a com.apple/tuist.sshguard -f -";
+        let ran = client.feed(load, rules.as_bytes()).await;
+        assert!(ran.err.contains(says) && ran.code == Some(code), "{ran:?}");
+    }
     assert_eq!(mac.pf_rules(Some("com.apple/tuist.sshguard")), [rules.trim()]);
     // A top-level anchor is not looked at before pf.conf names it.
-    client
-        .feed("sudo pfctl -a tuist.runners -f -", rules.as_bytes())
-        .await
-        .ok();
+    client.put("sudo pfctl -a tuist.runners -f -", rules.as_bytes()).await;
     assert!(mac.pf_rules(Some("tuist.runners")).is_empty());
-    client
-        .ok("echo 'anchor \"tuist.runners\"' | sudo tee -a /etc/pf.conf; sudo pfctl -f /etc/pf.conf")
-        .await;
+    shell!(client, "echo 'anchor \"tuist.runners\"' | sudo tee -a /etc/pf.conf; sudo pfctl -f /etc/pf.conf" => Done);
     assert_eq!(mac.pf_rules(Some("tuist.runners")), [rules.trim()]);
-    assert_eq!(
-        client.run("pfctl -s rules").await.err,
-        "pfctl: /dev/pf: Permission denied\n"
-    );
+    let refused = client.run("pfctl -s rules").await.err;
+    assert_eq!(refused, "pfctl: /dev/pf: Permission denied\n");
 }
 
 #[tokio::test]
 async fn a_vlan_comes_with_a_service_and_errors_go_to_standard_output() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    client
-        .ok("sudo networksetup -createVLAN pn en0 3548 && sudo networksetup -setdhcp 'pn Configuration'")
-        .await;
+    let (_world, client) = World::and_free_client().await;
+    shell!(client, "sudo networksetup -createVLAN pn en0 3548 && sudo networksetup -setdhcp 'pn Configuration'" => Done);
     let out = client.ok("networksetup -listVLANs").await;
     assert!(out.contains("Device (\"Hardware\" Port): vlan0\nTag: 3548\n"), "{out}");
     assert!(client.ok("ipconfig getifaddr vlan0").await.starts_with("172.16."));
@@ -178,49 +110,28 @@ async fn a_vlan_comes_with_a_service_and_errors_go_to_standard_output() {
 
 #[tokio::test]
 async fn a_missing_user_and_a_missing_key_are_told_apart() {
-    let world = World::with(1).await;
-    let client = world.login().await;
-    let ran = client.run("dscl . -read /Users/nobody2").await;
-    assert_eq!(
-        (ran.err.as_str(), ran.code),
-        ("<dscl_cmd> DS Error: -14136 (eDSRecordNotFound)\n", Some(56))
-    );
-    assert_eq!(
-        client.ok("dscl . -read /Users/m1 UniqueID Nothing").await,
-        "UniqueID: 501\nNo such key: Nothing\n"
-    );
-    assert_eq!(
-        client.run("dseditgroup -o checkmember -m m1 wheel").await.code,
-        Some(67)
+    let (_world, client) = World::and_client().await;
+    shell!(client,
+        "dscl . -read /Users/nobody2" => Err(56, "<dscl_cmd> DS Error: -14136 (eDSRecordNotFound)\n"),
+        "dscl . -read /Users/m1 UniqueID Nothing" => Out("UniqueID: 501\nNo such key: Nothing\n"),
+        "dseditgroup -o checkmember -m m1 wheel" => Ends(67),
     );
 }
 
 #[tokio::test]
 async fn sysadminctl_over_ssh_says_zero_and_does_half() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    let ran = client
-        .run("sudo sysadminctl -autologin set -userName m1 -password x")
-        .await;
-    assert!(
-        ran.err.contains("SACSetAutoLoginPassword error:22") && ran.code == Some(0),
-        "{ran:?}"
-    );
-    assert_eq!(client.run("sudo test -e /etc/kcpassword").await.code, Some(1));
-    assert!(
-        client
-            .run("sysadminctl -screenLock status")
-            .await
-            .err
-            .contains("screenLock delay is immediate")
-    );
+    let (_world, client) = World::and_free_client().await;
+    shell!(client, "sudo sysadminctl -autologin set -userName m1 -password x" => Says(0, "SACSetAutoLoginPassword error:22"));
+    shell!(client, "sudo test -e /etc/kcpassword" => Ends(1));
+    let status = client.run("sysadminctl -screenLock status").await.err;
+    assert!(status.contains("screenLock delay is immediate"), "{status}");
 }
 
 /// Homebrew ignores a tap nobody trusted, and an upgrade revokes what somebody once allowed on the screen.
 #[tokio::test]
 async fn an_upgrade_changes_the_signature_and_revokes_the_local_network_unless_pinned() {
-    let world = World::with(1).await;
-    let (mac, client) = (world.mac().await, world.login().await);
+    let (world, client) = World::and_client().await;
+    let mac = world.mac().await;
     let brew = "/opt/homebrew/bin/brew";
     client.ok(&format!("{brew} tap hashicorp/tap")).await;
     let ran = client.run(&format!("{brew} install packer")).await;
@@ -233,131 +144,89 @@ async fn an_upgrade_changes_the_signature_and_revokes_the_local_network_unless_p
     mac.grant_local_network("/opt/homebrew/bin/packer");
     client.ok(&format!("{brew} pin packer; {brew} upgrade")).await;
     assert!(mac.has_local_network("/opt/homebrew/bin/packer"));
-    assert_eq!(client.ok(&format!("{brew} list --pinned")).await, "packer\n");
-    client.ok(&format!("{brew} unpin packer; {brew} upgrade packer")).await;
+    shell!(client,
+        format!("{brew} list --pinned") => Out("packer\n"),
+        format!("{brew} unpin packer; {brew} upgrade packer") => Done,
+    );
     assert!(!mac.has_local_network("/opt/homebrew/bin/packer"));
     assert_eq!(mac.unexpected(), [""; 0]);
 }
 
 #[tokio::test]
 async fn tailscale_needs_its_daemon_a_key_and_keeps_its_login() {
-    let world = World::with(1).await;
-    let (mac, client) = (world.mac().await, free(&world).await);
-    client.ok("sudo mkdir -p /usr/local/bin /var/lib/tailscale; for n in tailscale tailscaled; do printf '#!/.sim/bin/%s\\n' $n | sudo tee /usr/local/bin/$n >/dev/null; sudo chmod 755 /usr/local/bin/$n; done").await;
-    let ran = client.run("/usr/local/bin/tailscale ip -4").await;
-    assert!(
-        ran.err.starts_with("failed to connect to local Tailscale service") && ran.code == Some(1),
-        "{ran:?}"
+    let (world, client) = World::and_free_client().await;
+    let mac = world.mac().await;
+    shell!(client,
+        "sudo mkdir -p /usr/local/bin /var/lib/tailscale; for n in tailscale tailscaled; do printf '#!/.sim/bin/%s\\n' $n | sudo tee /usr/local/bin/$n >/dev/null; sudo chmod 755 /usr/local/bin/$n; done" => Done,
+        "/usr/local/bin/tailscale ip -4" => Begins(1, "failed to connect to local Tailscale service"),
     );
     let plist = "<plist version=\"1.0\"><dict><key>Label</key><string>com.tailscale.tailscaled</string><key>ProgramArguments</key><array>\
         <string>/usr/local/bin/tailscaled</string><string>--state=/var/lib/tailscale/tailscaled.state</string>\
         <string>--socket=/var/run/tailscaled.socket</string><string>--port=41641</string></array><key>KeepAlive</key><true/></dict></plist>";
+    client.load("com.tailscale.tailscaled", plist).await;
     client
-        .feed(
-            "sudo tee /Library/LaunchDaemons/com.tailscale.tailscaled.plist >/dev/null",
-            plist.as_bytes(),
-        )
-        .await
-        .ok();
-    client
-        .ok("sudo launchctl bootstrap system /Library/LaunchDaemons/com.tailscale.tailscaled.plist")
+        .until_out("it answers", "/usr/local/bin/tailscale status", "Logged out.\n")
         .await;
-    until("it answers", || async {
-        client.run("/usr/local/bin/tailscale status").await.out == "Logged out.\n"
-    })
-    .await;
-    assert_eq!(
-        client.run("/usr/local/bin/tailscale ip -4").await.err,
-        "no current Tailscale IPs; state: NeedsLogin\n"
+    let none = client.run("/usr/local/bin/tailscale ip -4").await.err;
+    assert_eq!(none, "no current Tailscale IPs; state: NeedsLogin\n");
+    shell!(client,
+        "/usr/local/bin/tailscale status --json" => Shows("\"BackendState\": \"NeedsLogin\""),
+        "sudo /usr/local/bin/tailscale up --authkey=wrong" => Err(1, "backend error: invalid key: unable to validate API key\n"),
+        "echo tskey-auth-x | sudo tee /tmp/key >/dev/null; sudo /usr/local/bin/tailscale up --auth-key=file:/tmp/key --hostname=mac-1" => Done,
     );
-    assert!(
-        client
-            .ok("/usr/local/bin/tailscale status --json")
-            .await
-            .contains("\"BackendState\": \"NeedsLogin\"")
-    );
-    let ran = client.run("sudo /usr/local/bin/tailscale up --authkey=wrong").await;
-    assert_eq!(
-        (ran.err.as_str(), ran.code),
-        ("backend error: invalid key: unable to validate API key\n", Some(1))
-    );
-    client.ok("echo tskey-auth-x | sudo tee /tmp/key >/dev/null; sudo /usr/local/bin/tailscale up --auth-key=file:/tmp/key --hostname=mac-1").await;
     let address = client.ok("/usr/local/bin/tailscale ip -4").await;
     assert!(address.starts_with("100.64."), "{address}");
     mac.set_faults(|faults| faults.tailscale_down = true);
-    assert_eq!(client.run("/usr/local/bin/tailscale ip -4").await.code, Some(1));
+    shell!(client, "/usr/local/bin/tailscale ip -4" => Ends(1));
     mac.set_faults(|faults| faults.tailscale_down = false);
     mac.reboot().await;
     let client = world.login().await;
-    until("it is back with its login", || async {
-        client.run("/usr/local/bin/tailscale ip -4").await.out == address
-    })
-    .await;
+    client
+        .until_out("it is back with its login", "/usr/local/bin/tailscale ip -4", &address)
+        .await;
 }
 
 #[tokio::test]
 async fn a_mac_without_the_xcode_licence_says_69() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
+    let (world, client) = World::and_free_client().await;
     assert!(client.ok("xcodebuild -version").await.starts_with("Xcode 26"));
-    world
-        .mac()
-        .await
-        .set_quirks(|quirks| quirks.xcode = russet_sim_mac::macos::Xcode::Unlicensed);
-    assert_eq!(client.run("xcodebuild -version").await.code, Some(69));
-    client
-        .ok("sudo xcodebuild -license accept && xcodebuild -version")
-        .await;
+    let mac = world.mac().await;
+    mac.set_quirks(|quirks| quirks.xcode = russet_sim_mac::macos::Xcode::Unlicensed);
+    shell!(client,
+        "xcodebuild -version" => Ends(69),
+        "sudo xcodebuild -license accept && xcodebuild -version" => Done,
+    );
 }
 
 #[tokio::test]
 async fn loginwindow_that_got_a_hangup_is_gone_until_it_is_kicked() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    client.ok("sudo killall -HUP loginwindow").await;
-    let ran = client.run("sudo killall -HUP loginwindow").await;
-    assert_eq!(
-        (ran.err.as_str(), ran.code),
-        ("No matching processes were found\n", Some(1))
+    let (_world, client) = World::and_free_client().await;
+    shell!(client,
+        "sudo killall -HUP loginwindow" => Done,
+        "sudo killall -HUP loginwindow" => Err(1, "No matching processes were found\n"),
+        "sudo launchctl kickstart -k system/com.apple.loginwindow; sudo killall -HUP loginwindow" => Done,
     );
-    client
-        .ok("sudo launchctl kickstart -k system/com.apple.loginwindow; sudo killall -HUP loginwindow")
-        .await;
 }
 
 #[tokio::test]
 async fn a_volume_is_added_once_and_found_again() {
-    let world = World::with(1).await;
-    let client = free(&world).await;
-    assert_eq!(
-        client
-            .ok("diskutil info /System/Volumes/Data | awk '/APFS Container/ {print $3}'")
-            .await,
-        "disk3\n"
+    let (_world, client) = World::and_free_client().await;
+    shell!(client,
+        "diskutil info /System/Volumes/Data | awk '/APFS Container/ {print $3}'" => Out("disk3\n"),
+        "sudo diskutil apfs addVolume disk3 APFS tuist-runner-cache -quota 100GiB && sudo diskutil enableOwnership /Volumes/tuist-runner-cache" => Done,
+        "diskutil info /Volumes/tuist-runner-cache" => Shows("Owners:                    Enabled"),
+        "sudo chown m1:staff /Volumes/tuist-runner-cache && touch /Volumes/tuist-runner-cache/mine" => Done,
     );
-    client.ok("sudo diskutil apfs addVolume disk3 APFS tuist-runner-cache -quota 100GiB && sudo diskutil enableOwnership /Volumes/tuist-runner-cache").await;
-    assert!(
-        client
-            .ok("diskutil info /Volumes/tuist-runner-cache")
-            .await
-            .contains("Owners:                    Enabled")
-    );
-    client
-        .ok("sudo chown m1:staff /Volumes/tuist-runner-cache && touch /Volumes/tuist-runner-cache/mine")
-        .await;
 }
 
 #[tokio::test]
 async fn a_mac_that_is_told_to_reboot_goes_away_and_comes_back() {
-    let world = World::with(1).await;
-    let (client, host) = (free(&world).await, world.host(1));
+    let (world, client) = World::and_free_client().await;
+    let host = world.host(1);
     assert_eq!(client.run("shutdown -r now").await.err, "shutdown: NOT super-user\n");
     let gone = client.try_feed("sudo shutdown -r now", b"").await;
     assert!(gone.as_ref().map_or(true, |ran| ran.code.is_none()), "{gone:?}");
-    until("it answers", || async {
-        crate::harness::Client::connect(&host).await.is_ok()
-    })
-    .await;
+    until_answers(&host).await;
     world.login().await.ok("true").await;
 }
 
@@ -369,9 +238,6 @@ async fn the_power_can_go_at_the_nth_command() {
     client.ok("true").await;
     let gone = client.try_feed("true", b"").await;
     assert!(gone.as_ref().map_or(true, |ran| ran.code.is_none()), "{gone:?}");
-    until("it answers", || async {
-        crate::harness::Client::connect(&host).await.is_ok()
-    })
-    .await;
+    until_answers(&host).await;
     world.login().await.ok("true").await;
 }

@@ -13,9 +13,7 @@ const BIT: u64 = 1_000_000_000;
 pub struct Offer {
     /// Its name, for example `M2-L`.
     pub name: String,
-    /// Processor.
     pub cpu: String,
-    /// Cores.
     pub cores: u32,
     /// Memory in GB.
     pub memory_gb: u64,
@@ -38,7 +36,6 @@ pub struct Offer {
 /// An operating system image.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Os {
-    /// Its id.
     pub id: Id,
     /// For example `macos-tahoe-26.3`.
     pub name: String,

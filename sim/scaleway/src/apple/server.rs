@@ -5,7 +5,8 @@ use crate::call::encode;
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::settings::Passwords;
-use crate::table::Row;
+use crate::table::rows;
+use crate::words::words;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -15,47 +16,29 @@ pub(crate) const SEALED: &str = "<sealed>";
 /// The one account on every mini.
 pub(crate) const USERNAME: &str = "m1";
 
-/// What a server is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Ordered, not delivered.
-    Starting,
-    /// Usable.
-    Ready,
-    /// Something failed; reboot, reinstall and delete are still possible.
-    Error,
-    /// Rebooting.
-    Rebooting,
-    /// The private-network feature is being switched.
-    Updating,
-    /// About to be locked.
-    Locking,
-    /// Nothing goes.
-    Locked,
-    /// About to be usable again.
-    Unlocking,
-    /// Being wiped and installed.
-    Reinstalling,
-    /// Something else goes on.
-    Busy,
-}
-
-impl Status {
-    /// As the API spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Error => "error",
-            Self::Rebooting => "rebooting",
-            Self::Updating => "updating",
-            Self::Locking => "locking",
-            Self::Locked => "locked",
-            Self::Unlocking => "unlocking",
-            Self::Reinstalling => "reinstalling",
-            Self::Busy => "busy",
-        }
+words! {
+    /// What a server is doing.
+    pub enum Status {
+        /// Ordered, not delivered.
+        Starting = "starting",
+        /// Usable.
+        Ready = "ready",
+        /// Something failed; reboot, reinstall and delete are still possible.
+        Error = "error",
+        /// Rebooting.
+        Rebooting = "rebooting",
+        /// The private-network feature is being switched.
+        Updating = "updating",
+        /// About to be locked.
+        Locking = "locking",
+        /// Nothing goes.
+        Locked = "locked",
+        /// About to be usable again.
+        Unlocking = "unlocking",
+        /// Being wiped and installed.
+        Reinstalling = "reinstalling",
+        /// Something else goes on.
+        Busy = "busy",
     }
 }
 
@@ -195,11 +178,7 @@ pub(crate) struct Server {
     pub(crate) installation: Installation,
 }
 
-impl Row for Server {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Server);
 
 impl Server {
     /// `sudo_password` and `vnc_url` as they are shown at a moment.

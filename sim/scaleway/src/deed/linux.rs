@@ -16,17 +16,13 @@ use jiff::Timestamp;
 pub struct NewInstances {
     /// The name; with several, a dash and a number are added.
     pub name: String,
-    /// How many.
     pub count: u32,
-    /// Where.
     pub zone: Zone,
-    /// Which type.
     pub commercial_type: String,
     /// Which image, by label.
     pub image: String,
     /// Whose; none means the default project.
     pub project_id: Option<Id>,
-    /// Their tags.
     pub tags: Vec<String>,
     /// Whether they run.
     pub running: bool,
@@ -56,9 +52,7 @@ impl Default for NewInstances {
 pub struct NewMetals {
     /// The name; with several, a dash and a number are added.
     pub name: String,
-    /// How many.
     pub count: u32,
-    /// Where.
     pub zone: Zone,
     /// Which offer, by name.
     pub offer: String,
@@ -68,7 +62,6 @@ pub struct NewMetals {
     pub os: String,
     /// Whose; none means the default project.
     pub project_id: Option<Id>,
-    /// Their tags.
     pub tags: Vec<String>,
     /// Whether the option for private networks is enabled.
     pub private_network: bool,

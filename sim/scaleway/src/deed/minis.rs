@@ -15,11 +15,8 @@ use std::time::Duration;
 pub struct Minis {
     /// The name; with several, a dash and a number are added.
     pub name: String,
-    /// How many.
     pub count: u32,
-    /// Where.
     pub zone: Zone,
-    /// Which type.
     #[serde(rename = "type")]
     pub server_type: String,
     /// Which image, by name; none means the default.

@@ -2,6 +2,7 @@
 
 use crate::bill::MicroEuro;
 use crate::ids::{Id, Zone};
+use crate::words::words;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -12,9 +13,7 @@ const GIB: u64 = 1 << 30;
 pub struct CommercialType {
     /// Its name, for example `PRO2-S`.
     pub name: String,
-    /// Its architecture.
     pub arch: String,
-    /// Virtual processors.
     pub cpus: u32,
     /// Memory in GiB.
     pub memory_gib: u64,
@@ -26,22 +25,15 @@ pub struct CommercialType {
     pub stock: u32,
 }
 
-/// What an image is booted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ImageKind {
-    InstanceLocal,
-    InstanceSbs,
+words! {
+    /// What an image is booted from.
+    pub(crate) enum ImageKind {
+        InstanceLocal = "instance_local",
+        InstanceSbs = "instance_sbs",
+    }
 }
 
 impl ImageKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::InstanceLocal => "instance_local",
-            Self::InstanceSbs => "instance_sbs",
-        }
-    }
-
     /// The type of the volume it becomes.
     pub(crate) fn volume_type(self) -> &'static str {
         match self {

@@ -9,7 +9,7 @@ use crate::ids::{Id, Zone};
 use crate::page::Page;
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
-use crate::table::Row;
+use crate::table::rows;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,11 +28,7 @@ pub(crate) struct Ip {
     pub(crate) created_at: Timestamp,
 }
 
-impl Row for Ip {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Ip);
 
 impl World {
     pub(crate) fn show_ip(&self, ip: &Ip) -> Value {

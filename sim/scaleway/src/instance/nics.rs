@@ -9,7 +9,7 @@ use crate::linux::{BoxOutcome, Stage};
 use crate::page::Page;
 use crate::refusal::{Reason, Refusal};
 use crate::strict::{Fields, Query};
-use crate::table::Row;
+use crate::table::rows;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
 use russet_sim_kit::clock::after;
@@ -47,11 +47,7 @@ pub(crate) struct Nic {
     pub(crate) ips: Vec<Id>,
 }
 
-impl Row for Nic {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Nic);
 
 impl Nic {
     /// Whether nothing will happen to it by itself, although something should.

@@ -4,7 +4,7 @@ use super::catalog::{Image, ImageKind};
 use super::date;
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
-use crate::table::Row;
+use crate::table::rows;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -121,11 +121,7 @@ pub(crate) struct Server {
     pub(crate) updated_at: Timestamp,
 }
 
-impl Row for Server {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Server);
 
 impl Server {
     /// The host name made of the name.

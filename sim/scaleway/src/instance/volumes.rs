@@ -12,7 +12,7 @@ use crate::labels::Labels;
 use crate::page::Page;
 use crate::refusal::Refusal;
 use crate::strict::{Fields, Query};
-use crate::table::Row;
+use crate::table::rows;
 use crate::world::{Caller, World};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -32,11 +32,7 @@ pub(crate) struct Volume {
     pub(crate) updated_at: Timestamp,
 }
 
-impl Row for Volume {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Volume);
 
 impl World {
     pub(super) fn make_local_volume(

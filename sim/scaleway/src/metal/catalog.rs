@@ -5,17 +5,18 @@
 
 use crate::bill::{MicroEuro, Plan};
 use crate::ids::{Id, Zone};
+use crate::words::words;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How an offer is paid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Period {
-    /// By the started hour.
-    Hourly,
-    /// By the started month.
-    Monthly,
+words! {
+    /// How an offer is paid.
+    pub enum Period {
+        /// By the started hour.
+        Hourly = "hourly",
+        /// By the started month.
+        Monthly = "monthly",
+    }
 }
 
 impl Period {
@@ -28,20 +29,11 @@ impl Period {
             Self::Monthly => Plan::Monthly { price },
         }
     }
-
-    /// As the API spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hourly => "hourly",
-            Self::Monthly => "monthly",
-        }
-    }
 }
 
 /// A machine in one zone, as it can be ordered.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MetalOffer {
-    /// Its id.
     pub id: Id,
     /// Its name, for example `EM-B220E-NVME`; the other period has the same.
     pub name: String,
@@ -49,9 +41,7 @@ pub struct MetalOffer {
     pub period: Period,
     /// Price of an hour, or of a month.
     pub price: MicroEuro,
-    /// Processor.
     pub cpu: String,
-    /// Cores.
     pub cores: u32,
     /// Memory in GB.
     pub memory_gb: u64,
@@ -64,7 +54,6 @@ pub struct MetalOffer {
 /// An operating system image.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MetalOs {
-    /// Its id.
     pub id: Id,
     /// For example `Ubuntu`.
     pub name: String,
@@ -72,7 +61,6 @@ pub struct MetalOs {
     pub version: String,
     /// What it is called elsewhere, for example `ubuntu_noble`. The API does not show it.
     pub label: String,
-    /// Its account.
     pub user: String,
     /// Whether it reads user data.
     pub cloud_init: bool,

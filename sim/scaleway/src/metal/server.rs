@@ -3,7 +3,8 @@
 use crate::host::HostKey;
 use crate::ids::{Id, Zone};
 use crate::refusal::Refusal;
-use crate::table::Row;
+use crate::table::rows;
+use crate::words::words;
 use crate::world::World;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,30 +12,30 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// What a server is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MetalStatus {
-    /// Ordered; nobody has picked a machine yet.
-    Ordered,
-    /// A machine is being prepared.
-    Delivering,
-    /// Delivered, installed or not.
-    Ready,
-    /// Going off.
-    Stopping,
-    /// Off, and paid for.
-    Stopped,
-    /// Booting.
-    Starting,
-    /// Something failed.
-    Error,
-    /// About to be gone.
-    Deleting,
-    /// Nothing goes.
-    Locked,
-    /// There was none left after all.
-    OutOfStock,
+words! {
+    /// What a server is doing.
+    pub enum MetalStatus {
+        /// Ordered; nobody has picked a machine yet.
+        Ordered = "ordered",
+        /// A machine is being prepared.
+        Delivering = "delivering",
+        /// Delivered, installed or not.
+        Ready = "ready",
+        /// Going off.
+        Stopping = "stopping",
+        /// Off, and paid for.
+        Stopped = "stopped",
+        /// Booting.
+        Starting = "starting",
+        /// Something failed.
+        Error = "error",
+        /// About to be gone.
+        Deleting = "deleting",
+        /// Nothing goes.
+        Locked = "locked",
+        /// There was none left after all.
+        OutOfStock = "out_of_stock",
+    }
 }
 
 pub(crate) use MetalStatus as Status;
@@ -52,22 +53,6 @@ impl MetalStatus {
         Self::Locked,
         Self::OutOfStock,
     ];
-
-    /// As the API spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ordered => "ordered",
-            Self::Delivering => "delivering",
-            Self::Ready => "ready",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-            Self::Starting => "starting",
-            Self::Error => "error",
-            Self::Deleting => "deleting",
-            Self::Locked => "locked",
-            Self::OutOfStock => "out_of_stock",
-        }
-    }
 }
 
 /// Where an installation stands.
@@ -189,11 +174,7 @@ pub(crate) struct Server {
     pub(crate) updated_at: Timestamp,
 }
 
-impl Row for Server {
-    fn id(&self) -> &Id {
-        &self.id
-    }
-}
+rows!(Server);
 
 impl Server {
     pub(crate) fn transient(&self) -> Refusal {

@@ -1,6 +1,6 @@
 //! The Linux machines behind the API.
 
-use crate::harness::{Api, instance, options};
+use crate::harness::{Api, instance, options, shows};
 use russet_sim_scaleway::{BoxChange, BoxEvent, BoxFactory, NoHosts, Options, Power, Sim};
 use serde_json::json;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn a_factory_is_told_what_changed_about_an_instance() {
     );
     let network = api.network("cache").await;
     let nics = format!("{}/private_nics", instance(&id));
-    api.post(&nics, json!({"private_network_id": network})).await.ok();
+    api.post(nics, json!({"private_network_id": network})).await.ok();
     api.advance(Duration::from_secs(5));
     let leg = next(&mut events).await.row.private.unwrap();
     assert_eq!(
@@ -76,12 +76,9 @@ async fn a_factory_is_told_what_changed_about_an_instance() {
 async fn another_process_reads_rows_and_follows_what_changes() {
     let api = Api::start().await;
     let id = api.instance("a").await;
-    let rows = api.get("/_sim/boxes").await.ok();
+    let rows = api.read("/_sim/boxes").await;
     let row = &rows[0];
-    assert_eq!(
-        (&row["server_id"], &row["kind"], &row["power"]),
-        (&json!(id), &json!("instance"), &json!("off"))
-    );
+    shows!(row, {"server_id": id, "kind": "instance", "power": "off"});
     for field in [
         "name",
         "zone",
@@ -96,22 +93,16 @@ async fn another_process_reads_rows_and_follows_what_changes() {
     for field in ["public_ip", "private", "user_data"] {
         assert!(row[field].is_null(), "{field}");
     }
-    let first = api.get("/_sim/box-events?after=0").await.ok();
-    assert_eq!(
-        (&first[0]["number"], &first[0]["change"], &first[0]["box"]),
-        (&json!(1), &json!("added"), row)
-    );
+    let first = api.read("/_sim/box-events?after=0").await;
+    shows!(first[0], {"number": 1, "change": "added", "box": row});
     let waiting = api.get("/_sim/box-events?after=1");
     let acting = async {
         api.handle().rename(&id, "b").unwrap();
     };
     let (events, ()) = tokio::join!(waiting, acting);
     let events = events.ok();
-    assert_eq!(
-        (&events[0]["change"], &events[0]["fields"]),
-        (&json!("changed"), &json!(["hostname", "name"]))
-    );
-    assert_eq!(api.get("/_sim/box-events?after=2&wait=false").await.ok(), json!([]));
+    shows!(events[0], {"change": "changed", "fields": ["hostname", "name"]});
+    assert_eq!(api.read("/_sim/box-events?after=2&wait=false").await, json!([]));
     assert_eq!(api.get("/_sim/boxes?x=1").await.status, 400);
 }
 
@@ -123,9 +114,8 @@ async fn addresses_come_from_the_ranges_of_the_settings_and_are_not_given_twice(
     let api = Api::with(options).await;
     let network = api.network("cache").await;
     let shown = api
-        .get(&format!("/vpc/v2/regions/fr-par/private-networks/{network}"))
-        .await
-        .ok();
+        .read(format!("/vpc/v2/regions/fr-par/private-networks/{network}"))
+        .await;
     assert_eq!(shown["subnets"][0]["subnet"], "10.78.0.0/24");
     let mut seen = Vec::new();
     for number in 0..6 {

@@ -1,7 +1,7 @@
 //! What goes wrong on request.
 
-use crate::harness::{APPLE, Api, names, server};
-use russet_sim_scaleway::{Act, Deed, Fault};
+use crate::harness::{Api, MINIS, names, server, shows};
+use russet_sim_scaleway::{Act, Deed, Fault, PermissionSet};
 use serde_json::json;
 use std::time::Duration;
 
@@ -11,27 +11,23 @@ const ONE: &str = "/apple-silicon/v1alpha1/zones/*/servers/*";
 #[tokio::test]
 async fn a_burst_of_429_names_the_time_to_wait() {
     let api = Api::start().await;
-    api.handle()
-        .inject(Fault::new("GET", SERVERS, Act::TooManyRequests { retry_after: 7 }).times(2));
+    api.inject(Fault::new("GET", SERVERS, Act::TooManyRequests { retry_after: 7 }).times(2));
     for _ in 0..2 {
-        let response = api.request("GET", &format!("{APPLE}/servers")).send().await.unwrap();
+        let response = api.request("GET", MINIS).send().await.unwrap();
         assert_eq!(
             (response.status().as_u16(), &response.headers()["retry-after"]),
             (429, &"7".parse().unwrap())
         );
         let body: serde_json::Value = response.json().await.unwrap();
-        assert_eq!(
-            (&body["type"], &body["reset_seconds"]),
-            (&json!("too_many_requests"), &json!(7))
-        );
+        shows!(body, {"type": "too_many_requests", "reset_seconds": 7});
     }
-    assert_eq!(api.get(&format!("{APPLE}/servers")).await.status, 200);
+    assert_eq!(api.get(MINIS).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_server_error_before_the_effect_leaves_the_world_alone() {
     let api = Api::start().await;
-    api.handle().inject(Fault::new("POST", SERVERS, Act::Status(502)));
+    api.inject(Fault::new("POST", SERVERS, Act::Status(502)));
     let answer = api.order("a").await;
     assert_eq!(answer.status, 502);
     assert!(answer.body.is_string(), "gateways do not speak JSON");
@@ -42,8 +38,7 @@ async fn a_server_error_before_the_effect_leaves_the_world_alone() {
 #[tokio::test]
 async fn a_server_error_after_the_effect_hides_what_was_done() {
     let api = Api::start().await;
-    api.handle()
-        .inject(Fault::new("POST", SERVERS, Act::Status(503)).after_effect());
+    api.inject(Fault::new("POST", SERVERS, Act::Status(503)).after_effect());
     assert_eq!(api.order("a").await.status, 503);
     assert_eq!(api.handle().servers().len(), 1);
     assert_eq!(api.handle().bill().running().count(), 1, "and it is paid for");
@@ -57,7 +52,7 @@ async fn a_cut_connection_may_or_may_not_have_renamed() {
         (Fault::new("PATCH", ONE, Act::Cut), "m"),
         (Fault::new("PATCH", ONE, Act::Cut).after_effect(), "x"),
     ] {
-        api.handle().inject(fault);
+        api.inject(fault);
         let lost = api.send("PATCH", &server(&id), Some(json!({"name": "x"}))).await;
         assert!(lost.is_err(), "{lost:?}");
         assert_eq!(api.server(&id).await["name"], name);
@@ -68,8 +63,7 @@ async fn a_cut_connection_may_or_may_not_have_renamed() {
 async fn a_hanging_call_answers_nothing_until_the_client_gives_up() {
     let api = Api::start().await;
     let id = api.mini("m");
-    api.handle()
-        .inject(Fault::new("POST", "/apple-silicon/**", Act::Hang).after_effect());
+    api.inject(Fault::new("POST", "/apple-silicon/**", Act::Hang).after_effect());
     let path = format!("{}/reinstall", server(&id));
     let hanging = api
         .request("POST", &path)
@@ -84,11 +78,11 @@ async fn a_hanging_call_answers_nothing_until_the_client_gives_up() {
 async fn the_nth_matching_call_is_struck_and_the_others_are_not() {
     let api = Api::start().await;
     let id = api.mini("m");
-    api.handle().inject(Fault::new("PATCH", ONE, Act::Status(500)).skip(1));
+    api.inject(Fault::new("PATCH", ONE, Act::Status(500)).skip(1));
     let mut seen = Vec::new();
     for name in ["a", "b", "c"] {
-        api.get(&server(&id)).await;
-        seen.push(api.patch(&server(&id), json!({"name": name})).await.status);
+        api.get(server(&id)).await;
+        seen.push(api.patch(server(&id), json!({"name": name})).await.status);
     }
     assert_eq!(seen, [200, 500, 200]);
     assert!(api.handle().faults().is_empty());
@@ -103,48 +97,39 @@ async fn a_third_party_renames_in_the_middle_of_a_claim() {
         server: (&id).into(),
         name: "theirs".to_owned(),
     };
-    api.handle()
-        .inject(Fault::new("PATCH", ONE, Act::Meanwhile(vec![stolen])).after_effect());
-    let answer = api.patch(&server(&id), json!({"name": "claim-pending-1"})).await.ok();
+    api.inject(Fault::new("PATCH", ONE, Act::Meanwhile(vec![stolen])).after_effect());
+    let answer = api.patch(server(&id), json!({"name": "claim-pending-1"})).await.ok();
     assert_eq!(answer["name"], "claim-pending-1", "the answer looks like success");
-    assert_eq!(
-        api.server(&id).await["name"],
-        "theirs",
-        "only the check shows the truth"
-    );
+    shows!(api.server(&id).await, {"name": "theirs"}, "only the check shows the truth");
 }
 
 #[tokio::test]
 async fn a_lasting_fault_strikes_until_it_is_cleared() {
     let api = Api::start().await;
-    api.handle()
-        .inject(Fault::new("GET", "/**", Act::Status(500)).for_ever());
+    api.inject(Fault::new("GET", "/**", Act::Status(500)).for_ever());
     for _ in 0..5 {
-        assert_eq!(api.get(&format!("{APPLE}/servers")).await.status, 500);
+        assert_eq!(api.get(MINIS).await.status, 500);
     }
     api.handle().clear_faults();
-    assert_eq!(api.get(&format!("{APPLE}/servers")).await.status, 200);
+    assert_eq!(api.get(MINIS).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_rate_limit_counts_per_key() {
     let api = Api::with_settings(|settings| settings.rate_limit = Some(0)).await;
-    api.get(&format!("{APPLE}/servers"))
-        .await
-        .refused(429, "too_many_requests");
-    api.handle().set(|settings| settings.rate_limit = None);
-    assert!(names(&api.get(&format!("{APPLE}/servers")).await.ok()).is_empty());
+    api.get(MINIS).await.refused(429, "too_many_requests");
+    api.set(|settings| settings.rate_limit = None);
+    assert!(names(&api.read(MINIS).await).is_empty());
 }
 
 #[tokio::test]
 async fn the_journal_has_every_call_with_its_fate_and_no_secret() {
     let api = Api::start().await;
     let id = api.mini("m");
-    api.handle()
-        .inject(Fault::new("PATCH", ONE, Act::Status(502)).after_effect());
-    api.patch(&server(&id), json!({"name": "x"})).await;
-    api.get(&format!("{APPLE}/servers?page=0")).await;
-    api.handle().inject(Fault::new("GET", ONE, Act::Cut));
+    api.inject(Fault::new("PATCH", ONE, Act::Status(502)).after_effect());
+    api.patch(server(&id), json!({"name": "x"})).await;
+    api.get(format!("{MINIS}?page=0")).await;
+    api.inject(Fault::new("GET", ONE, Act::Cut));
     let _ = api.send("GET", &server(&id), None).await;
     let journal = api.handle().journal();
     let told: Vec<_> = journal
@@ -174,24 +159,14 @@ async fn the_journal_has_every_call_with_its_fate_and_no_secret() {
 async fn any_call_of_one_key_can_be_struck_by_its_number() {
     let mut api = Api::start().await;
     let id = api.mini("m");
-    let other = Deed::AddKey {
-        access_key: "SCWOTHER".to_owned(),
-        secret_key: "other".to_owned(),
-        organization_id: None,
-        projects: None,
-        permission_sets: russet_sim_scaleway::PermissionSet::PROVIDER.into(),
-        expires_at: None,
-    };
-    api.handle().perform(other).unwrap();
-    api.handle()
-        .inject(Fault::any(Act::Status(500)).skip(2).only_key("SCWOTHER"));
+    api.inject(Fault::any(Act::Status(500)).skip(2).only_key("SCWOTHER"));
     for _ in 0..5 {
-        assert_eq!(api.get(&server(&id)).await.status, 200, "not the key that is struck");
+        assert_eq!(api.get(server(&id)).await.status, 200, "not the key that is struck");
     }
-    api.use_token(Some("other"));
-    let first = api.get(&format!("{APPLE}/servers")).await.status;
-    let second = api.patch(&server(&id), json!({"name": "x"})).await.status;
-    let third = api.delete(&server(&id)).await.status;
+    api.use_key("other", None, PermissionSet::PROVIDER);
+    let first = api.get(MINIS).await.status;
+    let second = api.patch(server(&id), json!({"name": "x"})).await.status;
+    let third = api.delete(server(&id)).await.status;
     assert_eq!([first, second, third], [200, 200, 500]);
     assert_eq!(api.server(&id).await["name"], "x");
 }

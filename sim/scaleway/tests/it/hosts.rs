@@ -30,13 +30,13 @@ async fn a_factory_is_told_of_every_installation_wipe_and_end() {
     let first = next(&mut events).await;
     assert_eq!((first.change, &first.host.server_id), (HostChange::Installed, &id));
     assert_eq!(json!(first.host.address), api.server(&id).await["ip"]);
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     assert_eq!(next(&mut events).await.change, HostChange::Wiped);
     api.advance(Duration::from_mins(10));
     let again = next(&mut events).await;
     assert_eq!((again.change, again.host.generation), (HostChange::Installed, 2));
     assert_ne!(first.host.host_key, again.host.host_key);
-    api.delete(&server(&id)).await;
+    api.delete(server(&id)).await;
     assert_eq!(next(&mut events).await.change, HostChange::Gone);
 }
 

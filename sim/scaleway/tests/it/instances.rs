@@ -4,10 +4,8 @@ mod belongings;
 mod nics;
 mod orders;
 
-use crate::harness::{Answer, Api, BLOCK, INSTANCE, PUBLIC_KEY, instance, names};
-use russet_sim_scaleway::{
-    Act, BoxFate, BoxOutcome, DEFAULT_PROJECT, Deed, DynamicIp, ErrorStyle, Fault, Id, Stage, Which,
-};
+use crate::harness::{Answer, Api, BLOCK, INSTANCES, PUBLIC_KEY, id_of, instance, names, shows, text};
+use russet_sim_scaleway::{Act, DEFAULT_PROJECT, Deed, DynamicIp, ErrorStyle, Fault, Id, Which};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -19,23 +17,17 @@ async fn an_instance_is_made_stopped_and_has_an_address_only_once_it_runs() {
     let api = Api::start().await;
     let id = api.instance("a").await;
     let made = api.instance_shown(&id).await;
-    assert_eq!(
-        (&made["state"], &made["public_ips"], &made["allowed_actions"]),
-        (&json!("stopped"), &json!([]), &json!(["poweron", "backup"]))
-    );
+    shows!(made, {"state": "stopped", "public_ips": [], "allowed_actions": ["poweron", "backup"]});
     let task = api.act(&id, "poweron").await;
     assert_eq!((task.status, &task.body["task"]["status"]), (202, &json!("pending")));
     let booting = api.instance_shown(&id).await;
-    assert_eq!(
-        (&booting["state"], &booting["public_ips"]),
-        (&json!("starting"), &json!([]))
-    );
+    shows!(booting, {"state": "starting", "public_ips": []});
     api.advance(BOOT);
     let running = api.instance_shown(&id).await;
     assert_eq!(running["state"], "running");
     assert_eq!(running["public_ips"][0]["dynamic"], true);
     assert_eq!(running["public_ip"], running["public_ips"][0]);
-    assert!(running["creation_date"].as_str().unwrap().ends_with("+00:00"));
+    assert!(text(&running["creation_date"]).ends_with("+00:00"));
 }
 
 #[tokio::test]
@@ -44,8 +36,8 @@ async fn an_instance_has_no_public_address_unless_it_asked_for_one() {
         let api = Api::with_settings(|settings| settings.dynamic_ip = setting).await;
         let mut order = api.instance_order("a").await;
         order.as_object_mut().unwrap().remove("dynamic_ip_required");
-        let made = api.post(&format!("{INSTANCE}/servers"), order).await.ok();
-        let id: Id = made["server"]["id"].as_str().unwrap().parse().unwrap();
+        let made = api.post(INSTANCES, order).await.ok();
+        let id: Id = id_of(&made["server"]);
         api.act(&id, "poweron").await.ok();
         api.advance(BOOT);
         let addresses = api.instance_shown(&id).await["public_ips"].clone();
@@ -61,11 +53,7 @@ async fn the_dynamic_address_goes_with_poweroff_and_the_next_one_is_another() {
     api.act(&id, "reboot").await.ok();
     assert_eq!(api.instance_shown(&id).await["state"], "starting");
     api.advance(BOOT);
-    assert_eq!(
-        api.instance_shown(&id).await["public_ip"]["address"],
-        first,
-        "a reboot keeps it"
-    );
+    shows!(api.instance_shown(&id).await["public_ip"], {"address": first}, "a reboot keeps it");
     api.act(&id, "poweroff").await.ok();
     assert_eq!(api.instance_shown(&id).await["public_ip"], Value::Null);
     api.advance(STOP);
@@ -80,22 +68,22 @@ async fn a_stopped_server_cannot_be_stopped_and_a_running_one_not_deleted() {
     let api = Api::start().await;
     let id = api.instance("a").await;
     for action in ["poweroff", "terminate", "reboot", "stop_in_place"] {
-        let body = api.act(&id, action).await.refused(412, "precondition_failed");
+        let body = api.act(&id, action).await.unmet();
         assert_eq!(body["help_message"], "server should be running", "{action}");
     }
     api.act(&id, "poweron").await.ok();
-    api.delete(&instance(&id)).await.refused(409, "transient_state");
-    let body = api.act(&id, "poweroff").await.refused(409, "transient_state");
+    api.delete(instance(&id)).await.busy();
+    let body = api.act(&id, "poweroff").await.busy();
     assert_eq!(body["current_state"], "starting");
     api.advance(BOOT);
-    let body = api.delete(&instance(&id)).await.refused(412, "precondition_failed");
+    let body = api.delete(instance(&id)).await.unmet();
     assert_eq!(body["help_message"], "server should be stopped");
-    api.act(&id, "poweron").await.refused(412, "precondition_failed");
+    api.act(&id, "poweron").await.unmet();
     api.act(&id, "poweroff").await.ok();
-    api.delete(&instance(&id)).await.refused(409, "transient_state");
+    api.delete(instance(&id)).await.busy();
     api.advance(STOP);
-    assert_eq!(api.delete(&instance(&id)).await.status, 204);
-    api.get(&instance(&id)).await.refused(404, "not_found");
+    assert_eq!(api.delete(instance(&id)).await.status, 204);
+    api.get(instance(&id)).await.missing();
 }
 
 #[tokio::test]
@@ -104,11 +92,11 @@ async fn the_older_words_say_the_same_as_the_present_ones() {
     let id = api.instance("a").await;
     let body = api.act(&id, "poweroff").await.refused(400, "invalid_request_error");
     assert_eq!(body["message"], "server should be running");
-    api.get(&instance(&DEFAULT_PROJECT.parse().unwrap()))
+    api.get(instance(&DEFAULT_PROJECT.parse().unwrap()))
         .await
         .refused(404, "unknown_resource");
     let body = api
-        .post(&format!("{INSTANCE}/servers"), json!({"name": "x", "nmae": 1}))
+        .post(INSTANCES, json!({"name": "x", "nmae": 1}))
         .await
         .refused(400, "invalid_request_error");
     assert!(body["fields"]["nmae"][0].is_string(), "{body}");
@@ -132,75 +120,50 @@ async fn user_data_is_a_text_by_key_and_can_be_taken_away() {
     let id = api.instance("a").await;
     let all = format!("{}/user_data", instance(&id));
     let one = format!("{all}/cloud-init");
-    assert_eq!(api.get(&all).await.ok(), json!({"user_data": []}));
-    api.get(&one).await.refused(404, "not_found");
+    assert_eq!(api.read(&all).await, json!({"user_data": []}));
+    api.get(&one).await.missing();
     let text = "#cloud-config\nruncmd: []\n";
     assert_eq!(raw(&api, "PATCH", &one, "text/plain", text).await.status, 204);
-    assert_eq!(
-        raw(&api, "PATCH", &one, "text/plain; charset=utf-8", text).await.status,
-        204
-    );
-    raw(&api, "PATCH", &one, "application/json", "\"x\"")
-        .await
-        .refused(400, "invalid_arguments");
-    assert_eq!(api.get(&all).await.ok(), json!({"user_data": ["cloud-init"]}));
-    assert_eq!(api.get(&one).await.ok(), json!(text));
+    let found = raw(&api, "PATCH", &one, "text/plain; charset=utf-8", text).await.status;
+    assert_eq!(found, 204);
+    raw(&api, "PATCH", &one, "application/json", "\"x\"").await.invalid();
+    assert_eq!(api.read(&all).await, json!({"user_data": ["cloud-init"]}));
+    assert_eq!(api.read(&one).await, json!(text));
     assert_eq!(api.delete(&one).await.status, 204);
-    api.delete(&one).await.refused(404, "not_found");
-    assert_eq!(api.get(&all).await.ok(), json!({"user_data": []}));
-}
-
-fn fate(stage: Stage, outcome: BoxOutcome) -> Deed {
-    let server = Some(Which::Name("a".to_owned()));
-    Deed::DecideBox(BoxFate {
-        stage,
-        server,
-        outcome,
-        times: 1,
-    })
+    api.delete(&one).await.missing();
+    assert_eq!(api.read(&all).await, json!({"user_data": []}));
 }
 
 #[tokio::test]
 async fn a_boot_can_hang_for_ever_or_fail_back_to_stopped() {
     let api = Api::start().await;
     let (a, b) = (api.instance("a").await, api.instance("b").await);
-    api.handle().perform(fate(Stage::Boot, BoxOutcome::Stuck)).unwrap();
+    api.decide("boot", Some("a"), "stuck");
     api.act(&b, "poweron").await.ok();
     api.act(&a, "poweron").await.ok();
     api.advance(Duration::from_hours(3));
     assert_eq!(api.instance_shown(&a).await["state"], "starting");
-    assert_eq!(
-        api.instance_shown(&b).await["state"],
-        "running",
-        "only the one that was meant"
-    );
-    api.handle()
-        .perform(Deed::Unstick {
-            server: Which::from(&a),
-        })
-        .unwrap();
+    shows!(api.instance_shown(&b).await, {"state": "running"}, "only the one that was meant");
+    api.unstick(&a);
     assert_eq!(api.instance_shown(&a).await["state"], "running");
     api.act(&a, "poweroff").await.ok();
     api.advance(STOP);
-    api.handle().perform(fate(Stage::Boot, BoxOutcome::Error)).unwrap();
+    api.decide("boot", Some("a"), "error");
     api.act(&a, "poweron").await.ok();
     api.advance(BOOT);
     let failed = api.instance_shown(&a).await;
-    assert_eq!(
-        (&failed["state"], &failed["state_detail"]),
-        (&json!("stopped"), &json!("the server failed to boot"))
-    );
+    shows!(failed, {"state": "stopped", "state_detail": "the server failed to boot"});
 }
 
 #[tokio::test]
 async fn a_protected_instance_is_neither_deleted_nor_terminated() {
     let api = Api::start().await;
     let id = api.instance("a").await;
-    api.patch(&instance(&id), json!({"protected": true})).await.ok();
-    api.delete(&instance(&id)).await.refused(412, "precondition_failed");
+    api.patch(instance(&id), json!({"protected": true})).await.ok();
+    api.delete(instance(&id)).await.unmet();
     api.act(&id, "poweron").await.ok();
     api.advance(BOOT);
-    api.act(&id, "terminate").await.refused(412, "precondition_failed");
+    api.act(&id, "terminate").await.unmet();
     api.patch(
         &instance(&id),
         json!({"protected": false, "name": "b_c", "tags": ["x"]}),
@@ -208,10 +171,7 @@ async fn a_protected_instance_is_neither_deleted_nor_terminated() {
     .await
     .ok();
     let shown = api.instance_shown(&id).await;
-    assert_eq!(
-        (&shown["name"], &shown["hostname"], &shown["tags"]),
-        (&json!("b_c"), &json!("b-c"), &json!(["x"]))
-    );
+    shows!(shown, {"name": "b_c", "hostname": "b-c", "tags": ["x"]});
     api.act(&id, "terminate").await.ok();
 }
 
@@ -219,18 +179,17 @@ async fn a_protected_instance_is_neither_deleted_nor_terminated() {
 async fn every_call_about_instances_can_be_struck_before_and_after_its_effect() {
     let api = Api::start().await;
     let order = api.instance_order("a").await;
-    let path = format!("{INSTANCE}/servers");
+    let path = INSTANCES;
     let lost = Fault::new("POST", "/instance/v1/zones/*/servers", Act::Status(502));
-    api.handle().inject(lost.clone());
-    assert_eq!(api.post(&path, order.clone()).await.status, 502);
+    api.inject(lost.clone());
+    assert_eq!(api.post(path, order.clone()).await.status, 502);
     assert!(api.handle().instances().is_empty());
-    api.handle().inject(lost.after_effect());
-    assert_eq!(api.post(&path, order).await.status, 502);
-    let found = api.get(&format!("{path}?tags=machine-uid%3Da")).await.ok();
+    api.inject(lost.after_effect());
+    assert_eq!(api.post(path, order).await.status, 502);
+    let found = api.read(format!("{path}?tags=machine-uid%3Da")).await;
     assert_eq!(names(&found), ["a"], "it was made all the same");
-    let id: Id = found["servers"][0]["id"].as_str().unwrap().parse().unwrap();
-    api.handle()
-        .inject(Fault::new("POST", "/instance/v1/zones/*/servers/*/action", Act::Cut).after_effect());
+    let id: Id = id_of(&found["servers"][0]);
+    api.inject(Fault::new("POST", "/instance/v1/zones/*/servers/*/action", Act::Cut).after_effect());
     let body = json!({"action": "poweron"});
     assert!(
         api.send("POST", &format!("{}/action", instance(&id)), Some(body))
@@ -242,30 +201,25 @@ async fn every_call_about_instances_can_be_struck_before_and_after_its_effect() 
         server: Which::from(&id),
         name: "theirs".to_owned(),
     };
-    api.handle()
-        .inject(Fault::new("PATCH", "/instance/**", Act::Meanwhile(vec![rename])).after_effect());
-    api.patch(&instance(&id), json!({"name": "ours"})).await.ok();
+    api.inject(Fault::new("PATCH", "/instance/**", Act::Meanwhile(vec![rename])).after_effect());
+    api.patch(instance(&id), json!({"name": "ours"})).await.ok();
     assert_eq!(api.instance_shown(&id).await["name"], "theirs");
     let slow = Act::TooManyRequests { retry_after: 2 };
-    api.handle().inject(Fault::new("GET", "/block/**", slow));
-    assert_eq!(api.get(&format!("{BLOCK}/volumes")).await.status, 429);
+    api.inject(Fault::new("GET", "/block/**", slow));
+    assert_eq!(api.get(format!("{BLOCK}/volumes")).await.status, 429);
 }
 
 #[tokio::test]
 async fn a_list_that_lags_misses_the_new_server_and_keeps_the_deleted_one() {
     let api = Api::with_settings(|settings| settings.list_lag = Duration::from_secs(10)).await;
     let id = api.instance("a").await;
-    let list = format!("{INSTANCE}/servers");
-    assert!(names(&api.get(&list).await.ok()).is_empty());
-    assert_eq!(
-        api.instance_shown(&id).await["name"],
-        "a",
-        "a read of one sees the present"
-    );
+    let list = INSTANCES;
+    assert!(names(&api.read(list).await).is_empty());
+    shows!(api.instance_shown(&id).await, {"name": "a"}, "a read of one sees the present");
     api.advance(Duration::from_secs(10));
-    assert_eq!(names(&api.get(&list).await.ok()), ["a"]);
-    api.delete(&instance(&id)).await.ok();
-    assert_eq!(names(&api.get(&list).await.ok()), ["a"]);
+    assert_eq!(names(&api.read(list).await), ["a"]);
+    api.delete(instance(&id)).await.ok();
+    assert_eq!(names(&api.read(list).await), ["a"]);
 }
 
 #[tokio::test]

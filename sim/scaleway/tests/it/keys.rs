@@ -1,6 +1,6 @@
 //! SSH keys.
 
-use crate::harness::{Api, IAM, PUBLIC_KEY};
+use crate::harness::{Api, IAM, PUBLIC_KEY, text};
 use russet_sim_scaleway::{DEFAULT_PROJECT, HostKey, Permission};
 use serde_json::{Value, json};
 
@@ -14,24 +14,20 @@ async fn a_key_is_made_found_renamed_disabled_and_deleted() {
     let path = format!("{IAM}/ssh-keys");
     let made = api.post(&path, key("fleet", PUBLIC_KEY)).await.ok();
     assert!(
-        made["fingerprint"]
-            .as_str()
-            .unwrap()
-            .ends_with("tuist-capi-macos (ssh-ed25519)"),
+        text(&made["fingerprint"]).ends_with("tuist-capi-macos (ssh-ed25519)"),
         "{made}"
     );
     let list = api
-        .get(&format!("{path}?project_id={DEFAULT_PROJECT}&name=fleet"))
-        .await
-        .ok();
+        .read(format!("{path}?project_id={DEFAULT_PROJECT}&name=fleet"))
+        .await;
     assert_eq!(list, json!({"ssh_keys": [made], "total_count": 1}));
-    let one = format!("{path}/{}", made["id"].as_str().unwrap());
+    let one = format!("{path}/{}", text(&made["id"]));
     let changed = api.patch(&one, json!({"name": "old", "disabled": true})).await.ok();
     assert_eq!((&changed["name"], &changed["disabled"]), (&json!("old"), &json!(true)));
-    assert_eq!(api.get(&one).await.ok(), changed);
+    assert_eq!(api.read(&one).await, changed);
     assert_eq!(api.delete(&one).await.status, 204);
-    api.get(&one).await.refused(404, "not_found");
-    api.delete(&one).await.refused(404, "not_found");
+    api.get(&one).await.missing();
+    api.delete(&one).await.missing();
 }
 
 #[tokio::test]
@@ -39,7 +35,7 @@ async fn a_key_that_is_none_is_refused() {
     let api = Api::start().await;
     let path = format!("{IAM}/ssh-keys");
     for bad in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "hello"] {
-        let body = api.post(&path, key("x", bad)).await.refused(400, "invalid_arguments");
+        let body = api.post(&path, key("x", bad)).await.invalid();
         assert_eq!(body["details"][0]["argument_name"], "public_key");
     }
 }
@@ -58,13 +54,11 @@ async fn two_keys_may_have_one_name_but_one_key_is_registered_once() {
         .await
         .refused(409, "already_exists");
     assert_eq!(body["resource_id"], made["id"]);
-    api.handle()
-        .set(|settings| settings.duplicate_ssh_keys = Permission::Accept);
+    api.set(|settings| settings.duplicate_ssh_keys = Permission::Accept);
     api.post(&path, key("again", &again)).await.ok();
     let list = api
-        .get(&format!("{path}?project_id={DEFAULT_PROJECT}&order_by=name_desc"))
-        .await
-        .ok();
+        .read(format!("{path}?project_id={DEFAULT_PROJECT}&order_by=name_desc"))
+        .await;
     assert_eq!(list["total_count"], 3);
     assert_eq!(list["ssh_keys"][2]["name"], "again");
 }

@@ -3,12 +3,10 @@
 mod networks;
 mod orders;
 
-use crate::harness::{Api, METAL, PUBLIC_KEY, metal};
+use crate::harness::{Api, METAL, METALS, PUBLIC_KEY, id_of, metal, shows, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use russet_sim_scaleway::{
-    Act, BoxFate, BoxOutcome, Deed, Fault, Id, LinuxBox, MicroEuro, NewMetals, Power, Stage, Which, Zone,
-};
+use russet_sim_scaleway::{Act, Deed, Fault, Id, LinuxBox, MicroEuro, Power, Which, Zone};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -25,7 +23,7 @@ fn row(api: &Api, id: &Id) -> LinuxBox {
 }
 
 fn states(server: &Value) -> (&str, Option<&str>) {
-    (server["status"].as_str().unwrap(), server["install"]["status"].as_str())
+    (text(&server["status"]), server["install"]["status"].as_str())
 }
 
 #[tokio::test]
@@ -34,15 +32,9 @@ async fn an_order_is_delivered_and_then_installed_while_it_is_ready() {
     let id = api.metal("a").await;
     let ordered = api.metal_shown(&id).await;
     assert_eq!(states(&ordered), ("ordered", Some("to_install")));
-    assert_eq!(
-        (&ordered["ips"], &ordered["offer_name"]),
-        (&json!([]), &json!("EM-B220E-NVME"))
-    );
-    assert_eq!(
-        api.handle().bill().per_hour,
-        MicroEuro(0),
-        "nothing is there to be paid for"
-    );
+    shows!(ordered, {"ips": [], "offer_name": "EM-B220E-NVME"});
+    let found = api.handle().bill().per_hour;
+    assert_eq!(found, MicroEuro(0), "nothing is there to be paid for");
     api.advance(ORDER);
     assert_eq!(states(&api.metal_shown(&id).await), ("delivering", Some("to_install")));
     api.advance(DELIVERY);
@@ -66,12 +58,12 @@ async fn an_order_is_delivered_and_then_installed_while_it_is_ready() {
         ("ubuntu", "ubuntu_noble", "a")
     );
     assert_eq!(machine.authorized_keys, [PUBLIC_KEY]);
-    let events = api.get(&format!("{}/events", metal(&id))).await.ok();
+    let events = api.read(format!("{}/events", metal(&id))).await;
     let actions: Vec<&str> = events["events"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|event| event["action"].as_str().unwrap())
+        .map(|event| text(&event["action"]))
         .collect();
     assert_eq!(actions, ["order", "deliver", "install"]);
 }
@@ -80,38 +72,25 @@ async fn an_order_is_delivered_and_then_installed_while_it_is_ready() {
 async fn a_delivery_can_find_the_shelf_empty_fail_or_never_end() {
     let api = Api::start().await;
     for (outcome, status) in [
-        (BoxOutcome::OutOfStock, "out_of_stock"),
-        (BoxOutcome::Error, "error"),
-        (BoxOutcome::Stuck, "delivering"),
+        ("out_of_stock", "out_of_stock"),
+        ("error", "error"),
+        ("stuck", "delivering"),
     ] {
-        let fate = BoxFate {
-            stage: Stage::Delivery,
-            server: None,
-            outcome,
-            times: 1,
-        };
-        api.handle().perform(Deed::DecideBox(fate)).unwrap();
+        api.decide("delivery", None, outcome);
         let id = api.metal(status).await;
         api.advance(Duration::from_hours(2));
         assert_eq!(api.metal_shown(&id).await["status"], status);
-        let deleted = api.delete(&metal(&id)).await;
+        let deleted = api.delete(metal(&id)).await;
         if status == "delivering" {
-            deleted.refused(409, "transient_state");
-            api.handle()
-                .perform(Deed::Unstick {
-                    server: Which::from(&id),
-                })
-                .unwrap();
+            deleted.busy();
+            api.unstick(&id);
             assert_eq!(api.metal_shown(&id).await["status"], "ready");
         } else {
             assert_eq!(deleted.ok()["status"], "deleting");
         }
     }
-    assert_eq!(
-        api.handle().bill().running().count(),
-        1,
-        "only what was delivered is paid for"
-    );
+    let found = api.handle().bill().running().count();
+    assert_eq!(found, 1, "only what was delivered is paid for");
 }
 
 async fn install(api: &Api, id: &Id, name: &str) -> crate::harness::Answer {
@@ -120,7 +99,7 @@ async fn install(api: &Api, id: &Id, name: &str) -> crate::harness::Answer {
         "hostname": name,
         "ssh_key_ids": [api.key().await],
     });
-    api.post(&format!("{}/install", metal(id)), body).await
+    api.post(format!("{}/install", metal(id)), body).await
 }
 
 #[tokio::test]
@@ -135,7 +114,7 @@ async fn a_second_installation_wipes_the_first_and_shows_only_after_a_moment() {
         (("ready", Some("completed")), &json!("a")),
         "not noticed yet"
     );
-    let body = install(&api, &id, "c").await.refused(409, "transient_state");
+    let body = install(&api, &id, "c").await.busy();
     assert_eq!(body["current_state"], "installing");
     api.advance(BEGINS);
     let shown = api.metal_shown(&id).await;
@@ -143,10 +122,10 @@ async fn a_second_installation_wipes_the_first_and_shows_only_after_a_moment() {
         (states(&shown), &shown["install"]["hostname"]),
         (("ready", Some("installing")), &json!("b"))
     );
-    install(&api, &id, "c").await.refused(409, "transient_state");
-    api.post(&format!("{}/reboot", metal(&id)), json!({"boot_type": "normal"}))
+    install(&api, &id, "c").await.busy();
+    api.post(format!("{}/reboot", metal(&id)), json!({"boot_type": "normal"}))
         .await
-        .refused(409, "transient_state");
+        .busy();
     api.advance(INSTALL);
     let after = row(&api, &id);
     assert_eq!((after.generation, after.power), (2, Power::On));
@@ -157,20 +136,13 @@ async fn a_second_installation_wipes_the_first_and_shows_only_after_a_moment() {
 #[tokio::test]
 async fn an_installation_can_fail_or_never_end_and_the_server_can_still_be_deleted() {
     let api = Api::start().await;
-    for (outcome, status) in [(BoxOutcome::Error, "error"), (BoxOutcome::Stuck, "installing")] {
-        let server = Some(Which::Name(status.to_owned()));
-        let fate = BoxFate {
-            stage: Stage::Install,
-            server,
-            outcome,
-            times: 1,
-        };
-        api.handle().perform(Deed::DecideBox(fate)).unwrap();
+    for (outcome, status) in [("error", "error"), ("stuck", "installing")] {
+        api.decide("install", Some(status), outcome);
         let id = api.installed(status).await;
         api.advance(Duration::from_hours(5));
         assert_eq!(states(&api.metal_shown(&id).await), ("ready", Some(status)));
         assert_eq!(row(&api, &id).power, Power::Off);
-        api.delete(&metal(&id)).await.ok();
+        api.delete(metal(&id)).await.ok();
     }
     api.advance(Duration::from_mins(2));
     assert!(api.handle().metals().is_empty());
@@ -180,15 +152,13 @@ async fn an_installation_can_fail_or_never_end_and_the_server_can_still_be_delet
 async fn a_deleted_server_answers_until_it_is_gone_and_costs_until_then() {
     let api = Api::start().await;
     let id = api.installed("a").await;
-    assert_eq!(api.delete(&metal(&id)).await.ok()["status"], "deleting");
+    assert_eq!(api.delete(metal(&id)).await.ok()["status"], "deleting");
     assert_eq!(api.metal_shown(&id).await["status"], "deleting");
-    api.delete(&metal(&id)).await.refused(409, "transient_state");
-    api.patch(&metal(&id), json!({"name": "x"}))
-        .await
-        .refused(409, "transient_state");
+    api.delete(metal(&id)).await.busy();
+    api.patch(metal(&id), json!({"name": "x"})).await.busy();
     assert_eq!(api.handle().bill().running().count(), 1);
     api.advance(Duration::from_mins(2));
-    api.get(&metal(&id)).await.refused(404, "not_found");
+    api.get(metal(&id)).await.missing();
     assert!(api.handle().boxes().is_empty());
     assert_eq!(api.handle().bill().running().count(), 0);
 }
@@ -199,26 +169,21 @@ async fn user_data_come_in_base64_and_only_where_cloud_init_is() {
     let text = "#cloud-config\n";
     let mut order = api.metal_order("a").await;
     order["user_data"] = json!("not base64!");
-    api.post(&format!("{METAL}/servers"), order.clone())
-        .await
-        .refused(400, "invalid_arguments");
+    api.post(METALS, order.clone()).await.invalid();
     order["user_data"] = json!(BASE64.encode(text));
     let mut old = order.clone();
     old["install"]["os_id"] = api.metal_os("20.04 LTS (Focal Fossa)").await;
-    let body = api
-        .post(&format!("{METAL}/servers"), old)
-        .await
-        .refused(400, "invalid_arguments");
+    let body = api.post(METALS, old).await.invalid();
     assert_eq!(body["details"][0]["argument_name"], "user_data");
     let os = api
         .pick(&format!("{METAL}/os"), "os", &[("version", "20.04 LTS (Focal Fossa)")])
         .await;
     assert_eq!(os["cloud_init_supported"], false);
-    let made = api.post(&format!("{METAL}/servers"), order).await.ok();
-    let id: Id = made["id"].as_str().unwrap().parse().unwrap();
+    let made = api.post(METALS, order).await.ok();
+    let id: Id = id_of(&made);
     assert_eq!(made["user_data"], json!(BASE64.encode(text)));
     assert_eq!(row(&api, &id).user_data.as_deref(), Some(text));
-    api.patch(&metal(&id), json!({"user_data": ""})).await.ok();
+    api.patch(metal(&id), json!({"user_data": ""})).await.ok();
     assert_eq!(row(&api, &id).user_data, None);
     api.advance(ORDER + DELIVERY + INSTALL);
     let mut body = json!({
@@ -228,7 +193,7 @@ async fn user_data_come_in_base64_and_only_where_cloud_init_is() {
         "user_data": BASE64.encode(text),
     });
     let path = format!("{}/install", metal(&id));
-    api.post(&path, body.clone()).await.refused(400, "invalid_arguments");
+    api.post(&path, body.clone()).await.invalid();
     body["user_data"] = json!({"name": "file", "content_type": "text/plain", "content": BASE64.encode("other")});
     api.post(&path, body).await.ok();
     assert_eq!(row(&api, &id).user_data.as_deref(), Some("other"));
@@ -252,11 +217,7 @@ async fn keys_are_read_when_the_installation_begins() {
 #[tokio::test]
 async fn a_pool_of_yesterday_is_delivered_installed_and_paid_for() {
     let api = Api::start().await;
-    let pool = NewMetals {
-        private_network: true,
-        ..NewMetals::default()
-    };
-    let id = api.handle().perform(Deed::AddMetals(pool)).unwrap().pop().unwrap();
+    let id = api.made(json!({"deed": "add_metals", "private_network": true}));
     let shown = api.metal_shown(&id).await;
     assert_eq!(
         (states(&shown), &shown["name"]),
@@ -269,7 +230,7 @@ async fn a_pool_of_yesterday_is_delivered_installed_and_paid_for() {
     let path = format!("{}/migrate-offer-monthly", metal(&id));
     api.post(&path, json!({})).await.ok();
     assert_eq!(api.handle().bill().total, MicroEuro(263_000 + 14_000 + 129_990_000));
-    api.post(&path, json!({})).await.refused(412, "precondition_failed");
+    api.post(&path, json!({})).await.unmet();
 }
 
 #[tokio::test]
@@ -277,32 +238,19 @@ async fn tags_and_names_are_patched_and_a_colleague_may_do_so_in_between() {
     let api = Api::start().await;
     let id = api.installed("a").await;
     let body = json!({"name": "b", "tags": ["x"], "description": "d", "protected": true});
-    let shown = api.patch(&metal(&id), body).await.ok();
-    assert_eq!(
-        (&shown["name"], &shown["tags"], &shown["protected"]),
-        (&json!("b"), &json!(["x"]), &json!(true))
-    );
-    api.delete(&metal(&id)).await.refused(412, "precondition_failed");
-    api.patch(&metal(&id), json!({"hostname": "x"}))
-        .await
-        .refused(400, "invalid_arguments");
+    let shown = api.patch(metal(&id), body).await.ok();
+    shows!(shown, {"name": "b", "tags": ["x"], "protected": true});
+    api.delete(metal(&id)).await.unmet();
+    api.patch(metal(&id), json!({"hostname": "x"})).await.invalid();
     let rename = Deed::Rename {
         server: Which::from("b"),
         name: "theirs".to_owned(),
     };
-    api.handle()
-        .inject(Fault::new("PATCH", "/baremetal/**", Act::Meanwhile(vec![rename])));
-    api.patch(&metal(&id), json!({"tags": []})).await.ok();
+    api.inject(Fault::new("PATCH", "/baremetal/**", Act::Meanwhile(vec![rename])));
+    api.patch(metal(&id), json!({"tags": []})).await.ok();
     assert_eq!(api.metal_shown(&id).await["name"], "theirs");
-    api.handle()
-        .perform(Deed::SetState {
-            server: Which::from(&id),
-            state: "locked".to_owned(),
-        })
-        .unwrap();
-    api.patch(&metal(&id), json!({"name": "x"}))
-        .await
-        .refused(423, "locked");
+    api.deed(json!({"deed": "set_state", "server": {"id": id}, "state": "locked"}));
+    api.patch(metal(&id), json!({"name": "x"})).await.refused(423, "locked");
     let wrong = Deed::SetState {
         server: Which::from(&id),
         state: "asleep".to_owned(),
@@ -314,12 +262,10 @@ async fn tags_and_names_are_patched_and_a_colleague_may_do_so_in_between() {
 async fn power_goes_off_and_on_and_a_reboot_counts() {
     let api = Api::start().await;
     let id = api.installed("a").await;
-    let call = async |action: &str, body: Value| api.post(&format!("{}/{action}", metal(&id)), body).await;
+    let call = async |action: &str, body: Value| api.post(format!("{}/{action}", metal(&id)), body).await;
     let normal = || json!({"boot_type": "normal", "ssh_key_ids": null});
-    call("start", normal()).await.refused(412, "precondition_failed");
-    call("reboot", json!({"boot_type": "rescue"}))
-        .await
-        .refused(400, "invalid_arguments");
+    call("start", normal()).await.unmet();
+    call("reboot", json!({"boot_type": "rescue"})).await.invalid();
     assert_eq!(call("reboot", normal()).await.ok()["status"], "starting");
     assert_eq!(row(&api, &id).power, Power::Off);
     api.advance(POWER);

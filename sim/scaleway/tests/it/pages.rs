@@ -1,25 +1,18 @@
 //! Lists: pages, shifting content, lag.
 
-use crate::harness::{APPLE, Api, names, server};
-use russet_sim_scaleway::{Act, Deed, Fault, Minis};
+use crate::harness::{Api, MINIS, names, server, shows};
+use russet_sim_scaleway::{Act, Deed, Fault};
 use serde_json::json;
 use std::time::Duration;
 
 async fn page(api: &Api, number: u32, size: u32) -> serde_json::Value {
-    api.get(&format!("{APPLE}/servers?page={number}&page_size={size}"))
-        .await
-        .ok()
+    api.read(format!("{MINIS}?page={number}&page_size={size}")).await
 }
 
 /// Five minis of different age, the oldest first.
 fn five(api: &Api) {
     for number in 1..=5_u64 {
-        let minis = Minis {
-            name: format!("m{number}"),
-            age_hours: 100 - number,
-            ..Minis::default()
-        };
-        api.handle().add_minis(minis).unwrap();
+        api.deed(json!({"deed": "add_minis", "name": format!("m{number}"), "age_hours": 100 - number}));
     }
 }
 
@@ -31,29 +24,18 @@ async fn pages_cover_the_list_in_order_of_age_and_tell_how_much_there_is() {
     assert_eq!((names(&first), &first["total_count"]), (vec!["m1", "m2"], &json!(5)));
     assert_eq!(names(&page(&api, 3, 2).await), ["m5"]);
     assert!(names(&page(&api, 4, 2).await).is_empty());
-    let newest = api
-        .get(&format!("{APPLE}/servers?order_by=created_at_desc&page_size=1"))
-        .await
-        .ok();
+    let newest = api.read(format!("{MINIS}?order_by=created_at_desc&page_size=1")).await;
     assert_eq!(names(&newest), ["m5"]);
 }
 
 #[tokio::test]
 async fn without_a_size_a_page_has_twenty() {
     let api = Api::start().await;
-    let minis = Minis {
-        count: 25,
-        ..Minis::default()
-    };
-    api.handle().add_minis(minis).unwrap();
-    let list = api.get(&format!("{APPLE}/servers")).await.ok();
+    api.deed(json!({"deed": "add_minis", "count": 25}));
+    let list = api.read(MINIS).await;
     assert_eq!((names(&list).len(), &list["total_count"]), (20, &json!(25)));
-    api.get(&format!("{APPLE}/servers?page_size=101"))
-        .await
-        .refused(400, "invalid_arguments");
-    api.get(&format!("{APPLE}/servers?page=0"))
-        .await
-        .refused(400, "invalid_arguments");
+    api.get(format!("{MINIS}?page_size=101")).await.invalid();
+    api.get(format!("{MINIS}?page=0")).await.invalid();
 }
 
 #[tokio::test]
@@ -72,9 +54,8 @@ async fn a_fault_can_shift_the_pages_at_just_the_right_moment() {
     let api = Api::start().await;
     five(&api);
     let deeds = vec![Deed::Vanish { server: "m1".into() }];
-    let path = format!("{APPLE}/servers");
-    api.handle()
-        .inject(Fault::new("GET", &path, Act::Meanwhile(deeds)).after_effect());
+    let path = MINIS;
+    api.inject(Fault::new("GET", path, Act::Meanwhile(deeds)).after_effect());
     assert_eq!(names(&page(&api, 1, 2).await), ["m1", "m2"]);
     assert_eq!(names(&page(&api, 2, 2).await), ["m4", "m5"]);
 }
@@ -92,24 +73,21 @@ async fn pages_may_be_smaller_than_asked_for() {
 async fn a_lagging_list_misses_the_new_shows_the_old_name_and_keeps_the_deleted() {
     let api = Api::with_settings(|settings| settings.list_lag = Duration::from_secs(30)).await;
     let gone = api.mini("gone");
-    let list = || async { api.get(&format!("{APPLE}/servers")).await.ok() };
+    let list = || async { api.read(MINIS).await };
     let kept = api.order("kept").await.ok()["id"].as_str().unwrap().parse().unwrap();
+    let old = list().await;
     assert_eq!(
-        names(&list().await),
+        names(&old),
         ["gone"],
         "what was there long ago is listed, what is new is not"
     );
     api.advance(Duration::from_secs(30));
     assert_eq!(names(&list().await), ["gone", "kept"]);
-    api.patch(&server(&kept), json!({"name": "renamed"})).await.ok();
-    api.delete(&server(&gone)).await;
+    api.patch(server(&kept), json!({"name": "renamed"})).await.ok();
+    api.delete(server(&gone)).await;
     let stale = list().await;
     assert_eq!(names(&stale), ["gone", "kept"]);
-    assert_eq!(
-        api.server(&kept).await["name"],
-        "renamed",
-        "a read of one server is up to date"
-    );
+    shows!(api.server(&kept).await, {"name": "renamed"}, "a read of one server is up to date");
     api.advance(Duration::from_secs(30));
     assert_eq!(names(&list().await), ["renamed"]);
 }

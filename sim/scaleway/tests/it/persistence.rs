@@ -1,6 +1,6 @@
 //! State that survives.
 
-use crate::harness::{APPLE, Api, options, server};
+use crate::harness::{Api, MINIS, options, server};
 use russet_sim_scaleway::{Deed, HostChange, Minis, Options, Sim, SimError, Snapshot};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,17 +23,14 @@ async fn a_restart_goes_on_where_it_stopped_and_does_not_seed_again() {
     let path = folder.path().join("deep/state.json");
     let api = Api::with(kept(&path)).await;
     let id = api.handle().host("tuist-pool-1").unwrap().server_id;
-    api.patch(&server(&id), json!({"name": "claimed"})).await.ok();
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.patch(server(&id), json!({"name": "claimed"})).await.ok();
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(Duration::from_mins(4));
     let (before, bill, now) = (api.handle().servers(), api.handle().bill(), api.handle().now());
     api.sim.stop().await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(
-        std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
-        1,
-        "nothing half-written is left"
-    );
+    let found = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(found, 1, "nothing half-written is left");
 
     let api = Api::with(kept(&path)).await;
     assert_eq!(
@@ -71,23 +68,20 @@ async fn the_state_is_kept_while_it_runs() {
 async fn a_snapshot_is_restored_over_http() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let snapshot = api.get("/_sim/snapshot").await.ok();
+    let snapshot = api.read("/_sim/snapshot").await;
     api.handle().vanish(&id).unwrap();
     let late = api.mini("late");
-    api.send("PUT", "/_sim/snapshot", Some(snapshot)).await.unwrap().ok();
+    api.put("/_sim/snapshot", snapshot).await.ok();
     assert_eq!(api.server(&id).await["name"], "m");
-    assert_eq!(api.get(&server(&late)).await.status, 404);
+    assert_eq!(api.get(server(&late)).await.status, 404);
     let gone = api.handle().events_after(0);
     assert!(
         gone.iter()
             .any(|event| event.change == HostChange::Gone && event.host.server_id == late)
     );
-    let answer = api
-        .send("PUT", "/_sim/snapshot", Some(json!({"version": 1})))
-        .await
-        .unwrap();
+    let answer = api.put("/_sim/snapshot", json!({"version": 1})).await;
     assert_eq!(answer.status, 400);
-    assert_eq!(api.get(&format!("{APPLE}/servers")).await.ok()["total_count"], 1);
+    assert_eq!(api.read(MINIS).await["total_count"], 1);
 }
 
 #[tokio::test]

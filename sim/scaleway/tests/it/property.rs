@@ -1,6 +1,6 @@
 //! Whatever is asked in whatever order, some things hold.
 
-use crate::harness::{APPLE, Api, order, server};
+use crate::harness::{Api, MINIS, id_of, order, server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use russet_sim_scaleway::{Act, Fault, Id, MicroEuro, Zone};
@@ -81,15 +81,13 @@ impl Watch {
         let pick = |which: &usize| (!self.ever.is_empty()).then(|| self.ever[which % self.ever.len()].clone());
         match step {
             Step::Order => {
-                self.call("POST", &format!("{APPLE}/servers"), Some(order("new"))).await;
+                self.call("POST", MINIS, Some(order("new"))).await;
             }
             Step::Wait(seconds) => self.api.advance(Duration::from_secs((*seconds).into())),
             Step::Fault(kind) => {
                 let act = if kind % 2 == 0 { Act::Cut } else { Act::Status(502) };
                 let fault = Fault::new("PATCH", "/apple-silicon/**", act);
-                self.api
-                    .handle()
-                    .inject(if *kind < 2 { fault } else { fault.after_effect() });
+                self.api.inject(if *kind < 2 { fault } else { fault.after_effect() });
             }
             Step::Rename(which, name) => {
                 let Some(id) = pick(which) else { return };
@@ -155,7 +153,7 @@ impl Watch {
         let servers = handle.servers();
         let mut present = BTreeSet::new();
         for shown in &servers {
-            let id: Id = shown["id"].as_str().unwrap().parse().unwrap();
+            let id: Id = id_of(shown);
             assert!(!self.gone.contains(&id), "{id} came back");
             if !self.ever.contains(&id) {
                 self.ever.push(id.clone());
@@ -182,7 +180,7 @@ impl Watch {
         let stock = handle.stock(&Zone::new(ZONE), "M2-L").unwrap();
         let owned = u32::try_from(present.len()).unwrap();
         assert_eq!(stock + owned, self.stock_and_owned, "a mini was lost or made up");
-        let list = self.api.get(&format!("{APPLE}/servers?page_size=100")).await.ok();
+        let list = self.api.read(format!("{MINIS}?page_size=100")).await;
         assert_eq!(list["total_count"], json!(servers.len()));
     }
 }

@@ -1,6 +1,6 @@
 //! Whatever is asked of Linux servers in whatever order, nothing is doubled or lost, and the bill is what exists.
 
-use crate::harness::{Api, BLOCK, INSTANCE, METAL, instance, metal};
+use crate::harness::{Api, BLOCK, INSTANCE, INSTANCES, METAL, METALS, id_of, instance, metal, text};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use russet_sim_scaleway::{Act, DEFAULT_PROJECT, Fault, Id, MicroEuro, Zone};
@@ -68,9 +68,7 @@ struct Watch {
 }
 
 fn ids(rows: &[Value]) -> BTreeSet<Id> {
-    rows.iter()
-        .map(|row| row["id"].as_str().unwrap().parse().unwrap())
-        .collect()
+    rows.iter().map(id_of).collect()
 }
 
 impl Watch {
@@ -83,7 +81,7 @@ impl Watch {
         Self {
             instance_order: api.instance_order("new").await,
             metal_order: api.metal_order("new").await,
-            option: api.get(&options).await.ok()["options"][0]["id"].clone(),
+            option: api.read(&options).await["options"][0]["id"].clone(),
             network: api.network("cache").await,
             api,
             ever: Vec::new(),
@@ -122,13 +120,11 @@ impl Watch {
             Step::Fault(kind) => {
                 let act = if kind % 2 == 0 { Act::Cut } else { Act::Status(502) };
                 let fault = Fault::new("POST", "/**", act);
-                self.api
-                    .handle()
-                    .inject(if *kind < 2 { fault } else { fault.after_effect() });
+                self.api.inject(if *kind < 2 { fault } else { fault.after_effect() });
                 return;
             }
-            Step::Create => ("POST", format!("{INSTANCE}/servers"), Some(self.instance_order.clone())),
-            Step::Order => ("POST", format!("{METAL}/servers"), Some(self.metal_order.clone())),
+            Step::Create => ("POST", INSTANCES.to_owned(), Some(self.instance_order.clone())),
+            Step::Order => ("POST", METALS.to_owned(), Some(self.metal_order.clone())),
             Step::ReleaseAddress(which) => {
                 let Some(id) = of(self.api.handle().addresses(), which) else {
                     return;
@@ -239,13 +235,13 @@ impl Watch {
         let mut expected: BTreeSet<Id> = volumes.union(&kept).cloned().collect();
         let mut places = 0;
         for shown in &instances {
-            let state = shown["state"].as_str().unwrap();
+            let state = text(&shown["state"]);
             if state != "stopped" {
                 places += 1;
-                expected.insert(shown["id"].as_str().unwrap().parse().unwrap());
+                expected.insert(id_of(shown));
             }
             for address in shown["public_ips"].as_array().unwrap() {
-                expected.insert(address["id"].as_str().unwrap().parse().unwrap());
+                expected.insert(id_of(address));
             }
             if ["stopped", "stopping"].contains(&state) {
                 let dynamic = shown["public_ips"]
@@ -256,18 +252,15 @@ impl Watch {
                 assert!(!dynamic, "a stopped server has no dynamic address");
             }
             for volume in shown["volumes"].as_object().unwrap().values() {
-                assert!(
-                    volumes.contains(&volume["id"].as_str().unwrap().parse().unwrap()),
-                    "a server lost its volume"
-                );
+                assert!(volumes.contains(&id_of(volume)), "a server lost its volume");
             }
         }
         let mut options = 0;
         for shown in metals
             .iter()
-            .filter(|shown| !["ordered", "delivering"].contains(&shown["status"].as_str().unwrap()))
+            .filter(|shown| !["ordered", "delivering"].contains(&text(&shown["status"])))
         {
-            expected.insert(shown["id"].as_str().unwrap().parse().unwrap());
+            expected.insert(id_of(shown));
             options += shown["options"].as_array().unwrap().len();
         }
         let bill = handle.bill();
@@ -279,24 +272,16 @@ impl Watch {
             .map(|line| line.line.resource_id.clone())
             .collect();
         assert_eq!(paid, expected, "what is paid for is what is there");
-        assert_eq!(
-            bill.lines.iter().filter(of_options).filter(|line| line.running).count(),
-            options
-        );
+        let found = bill.lines.iter().filter(of_options).filter(|line| line.running).count();
+        assert_eq!(found, options);
         assert!(bill.total >= self.total, "the bill shrank");
         self.total = bill.total;
         let zone = Zone::new(ZONE);
-        assert_eq!(
-            handle.stock(&zone, "PRO2-S").unwrap() + places,
-            100,
-            "a place was lost or made up"
-        );
+        let found = handle.stock(&zone, "PRO2-S").unwrap() + places;
+        assert_eq!(found, 100, "a place was lost or made up");
         let owned = u32::try_from(metals.len()).unwrap();
-        assert_eq!(
-            handle.stock(&zone, "EM-B220E-NVME").unwrap() + owned,
-            10,
-            "a machine was lost or made up"
-        );
+        let found = handle.stock(&zone, "EM-B220E-NVME").unwrap() + owned;
+        assert_eq!(found, 10, "a machine was lost or made up");
         self.check_boxes();
     }
 

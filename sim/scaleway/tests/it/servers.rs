@@ -1,9 +1,7 @@
 //! The life of a mini.
 
-use crate::harness::{APPLE, Api, IAM, PUBLIC_KEY, names, order, server};
-use russet_sim_scaleway::{
-    DEFAULT_PROJECT, Deed, Fate, Health, HostChange, Outcome, Passwords, Status, Vanished, VpcToggle, Zone,
-};
+use crate::harness::{APPLE, Api, IAM, MINIS, PUBLIC_KEY, id_of, names, order, server, shows, text};
+use russet_sim_scaleway::{DEFAULT_PROJECT, Health, HostChange, Passwords, Vanished, VpcToggle, Zone};
 use serde_json::json;
 use std::time::Duration;
 
@@ -13,15 +11,9 @@ const REINSTALL: Duration = Duration::from_mins(10);
 async fn an_order_is_sealed_then_starting_then_delivered_and_ready() {
     let api = Api::start().await;
     let made = api.order("a").await.ok();
-    assert_eq!(
-        (&made["status"], &made["delivered"]),
-        (&json!("starting"), &json!(false))
-    );
-    assert_eq!(
-        (&made["sudo_password"], &made["vnc_url"]),
-        (&json!("<sealed>"), &json!("<sealed>"))
-    );
-    let id = made["id"].as_str().unwrap().parse().unwrap();
+    shows!(made, {"status": "starting", "delivered": false});
+    shows!(made, {"sudo_password": "<sealed>", "vnc_url": "<sealed>"});
+    let id = id_of(&made);
     api.advance(Duration::from_secs(179));
     assert_eq!(api.server(&id).await["status"], "starting");
     api.advance(Duration::from_secs(1));
@@ -34,11 +26,11 @@ async fn an_order_is_sealed_then_starting_then_delivered_and_ready() {
 #[tokio::test]
 async fn another_os_than_the_default_takes_an_hour_longer() {
     let api = Api::start().await;
-    let os = api.get(&format!("{APPLE}/os?name=macos-sequoia")).await.ok();
+    let os = api.read(format!("{APPLE}/os?name=macos-sequoia")).await;
     let mut body = order("a");
     body["os_id"] = os["os"][0]["id"].clone();
-    let made = api.post(&format!("{APPLE}/servers"), body).await.ok();
-    let id = made["id"].as_str().unwrap().parse().unwrap();
+    let made = api.post(MINIS, body).await.ok();
+    let id = id_of(&made);
     api.advance(Duration::from_mins(62));
     assert_eq!(api.server(&id).await["status"], "starting");
     api.advance(Duration::from_mins(1));
@@ -49,24 +41,16 @@ async fn another_os_than_the_default_takes_an_hour_longer() {
 async fn stock_falls_with_orders_runs_out_and_comes_back_after_a_deletion() {
     let api = Api::start().await;
     let zone = Zone::new("fr-par-1");
-    let set = |count| Deed::SetStock {
-        zone: Zone::new("fr-par-1"),
-        server_type: "M2-L".to_owned(),
-        count,
-    };
-    api.handle().perform(set(1)).unwrap();
-    let kind = api.get(&format!("{APPLE}/server-type/M2-L")).await.ok();
-    assert_eq!(
-        (&kind["stock"], &kind["minimum_lease_duration"]),
-        (&json!("low_stock"), &json!("86400s"))
-    );
+    api.set_stock("M2-L", 1);
+    let kind = api.read(format!("{APPLE}/server-type/M2-L")).await;
+    shows!(kind, {"stock": "low_stock", "minimum_lease_duration": "86400s"});
     let id = api.ordered("a").await;
     let body = api.order("b").await.refused(412, "out_of_stock");
     assert_eq!(body["resource"], "M2-L");
-    let types = api.get(&format!("{APPLE}/server-types")).await.ok();
+    let types = api.read(format!("{APPLE}/server-types")).await;
     assert!(types.get("total_count").is_none(), "the one list without pages");
     api.advance(Duration::from_hours(24));
-    assert_eq!(api.delete(&server(&id)).await.status, 204);
+    assert_eq!(api.delete(server(&id)).await.status, 204);
     assert_eq!(api.handle().stock(&zone, "M2-L"), Some(0));
     api.advance(Duration::from_mins(30));
     assert_eq!(api.handle().stock(&zone, "M2-L"), Some(1));
@@ -89,7 +73,7 @@ async fn a_batch_is_ordered_whole_or_not_at_all() {
             .len(),
         10
     );
-    api.post(&path, batch(0)).await.refused(400, "invalid_arguments");
+    api.post(&path, batch(0)).await.invalid();
 }
 
 #[tokio::test]
@@ -97,10 +81,7 @@ async fn a_quota_is_told_with_its_numbers() {
     let api = Api::with_settings(|settings| settings.server_quota = Some(1)).await;
     api.order("a").await.ok();
     let body = api.order("b").await.refused(403, "quotas_exceeded");
-    assert_eq!(
-        body["details"],
-        json!([{"resource": "apple_silicon_server", "quota": 1, "current": 1}])
-    );
+    shows!(body, {"details": [{"resource": "apple_silicon_server", "quota": 1, "current": 1}]});
 }
 
 #[tokio::test]
@@ -108,16 +89,13 @@ async fn a_server_cannot_be_deleted_in_its_first_day() {
     let api = Api::start().await;
     let id = api.ordered("a").await;
     let shown = api.server(&id).await;
-    let body = api.delete(&server(&id)).await.refused(412, "precondition_failed");
+    let body = api.delete(server(&id)).await.unmet();
     assert!(
-        body["help_message"]
-            .as_str()
-            .unwrap()
-            .contains(shown["deletable_at"].as_str().unwrap()),
+        text(&body["help_message"]).contains(text(&shown["deletable_at"])),
         "{body}"
     );
     api.advance(Duration::from_hours(24));
-    assert_eq!(api.delete(&server(&id)).await.status, 204);
+    assert_eq!(api.delete(server(&id)).await.status, 204);
 }
 
 #[tokio::test]
@@ -125,15 +103,13 @@ async fn a_scheduled_deletion_happens_when_the_lease_ends_and_can_be_called_off(
     let api = Api::start().await;
     let (kept, gone) = (api.ordered("kept").await, api.ordered("gone").await);
     for id in [&kept, &gone] {
-        let shown = api.patch(&server(id), json!({"schedule_deletion": true})).await.ok();
+        let shown = api.patch(server(id), json!({"schedule_deletion": true})).await.ok();
         assert_eq!(shown["deletion_scheduled"], true);
     }
-    api.patch(&server(&kept), json!({"schedule_deletion": false}))
-        .await
-        .ok();
+    api.patch(server(&kept), json!({"schedule_deletion": false})).await.ok();
     api.advance(Duration::from_hours(24));
-    assert_eq!(api.get(&server(&kept)).await.status, 200);
-    assert_eq!(api.get(&server(&gone)).await.status, 403);
+    assert_eq!(api.get(server(&kept)).await.status, 200);
+    assert_eq!(api.get(server(&gone)).await.status, 403);
     let bill = api.handle().bill();
     assert_eq!(bill.running().collect::<Vec<_>>(), [&kept]);
 }
@@ -143,16 +119,15 @@ async fn a_scheduled_deletion_happens_when_the_lease_ends_and_can_be_called_off(
 async fn a_vanished_server_answers_like_one_that_may_not_be_seen() {
     let api = Api::start().await;
     let id = api.mini("m");
-    assert_eq!(api.delete(&server(&id)).await.status, 204);
-    let body = api.get(&server(&id)).await.refused(403, "permissions_denied");
+    assert_eq!(api.delete(server(&id)).await.status, 204);
+    let body = api.get(server(&id)).await.denied();
     assert_eq!(body["details"], json!([{"action": "read", "resource": "server"}]));
-    api.handle().set(|settings| settings.vanished = Vanished::NotFound);
-    let body = api.get(&server(&id)).await.refused(404, "not_found");
+    api.set(|settings| settings.vanished = Vanished::NotFound);
+    let body = api.get(server(&id)).await.missing();
     assert_eq!(body["resource_id"], json!(id));
     let never = server(&"deadbeef-0000-4000-a000-00000000000f".parse().unwrap());
-    api.handle()
-        .set(|settings| settings.vanished = Vanished::PermissionsDenied);
-    api.get(&never).await.refused(404, "not_found");
+    api.set(|settings| settings.vanished = Vanished::PermissionsDenied);
+    api.get(never).await.missing();
 }
 
 #[tokio::test]
@@ -160,18 +135,13 @@ async fn the_last_rename_wins_and_names_are_not_unique() {
     let api = Api::start().await;
     let (one, two) = (api.mini("pool-1"), api.mini("pool-2"));
     for name in ["claim-a", "claim-b"] {
-        assert_eq!(api.patch(&server(&one), json!({"name": name})).await.ok()["name"], name);
+        assert_eq!(api.patch(server(&one), json!({"name": name})).await.ok()["name"], name);
     }
     assert_eq!(api.server(&one).await["name"], "claim-b");
-    assert_eq!(
-        api.patch(&server(&two), json!({"name": "claim-b"})).await.ok()["name"],
-        "claim-b"
-    );
-    let list = api.get(&format!("{APPLE}/servers")).await.ok();
+    shows!(api.patch(server(&two), json!({"name": "claim-b"})).await.ok(), {"name": "claim-b"});
+    let list = api.read(MINIS).await;
     assert_eq!(names(&list), ["claim-b", "claim-b"]);
-    api.patch(&server(&one), json!({"name": ""}))
-        .await
-        .refused(400, "invalid_arguments");
+    api.patch(server(&one), json!({"name": ""})).await.invalid();
 }
 
 #[tokio::test]
@@ -180,12 +150,9 @@ async fn a_reinstall_rotates_host_key_password_and_keys_and_stays_delivered() {
     let id = api.mini("m");
     let (before, host) = (api.server(&id).await, api.handle().host(&id).unwrap());
     let key = json!({"name": "fleet", "public_key": PUBLIC_KEY, "project_id": DEFAULT_PROJECT});
-    api.post(&format!("{IAM}/ssh-keys"), key).await.ok();
-    let shown = api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
-    assert_eq!(
-        (&shown["status"], &shown["delivered"]),
-        (&json!("reinstalling"), &json!(true))
-    );
+    api.post(format!("{IAM}/ssh-keys"), key).await.ok();
+    let shown = api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    shows!(shown, {"status": "reinstalling", "delivered": true});
     api.advance(REINSTALL);
     let (after, wiped) = (api.server(&id).await, api.handle().host(&id).unwrap());
     assert_eq!(after["status"], "ready");
@@ -201,9 +168,9 @@ async fn a_reinstall_rotates_host_key_password_and_keys_and_stays_delivered() {
 async fn a_key_registered_after_the_installation_began_is_not_on_the_machine() {
     let api = Api::start().await;
     let id = api.mini("m");
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     let key = json!({"name": "late", "public_key": PUBLIC_KEY, "project_id": DEFAULT_PROJECT});
-    api.post(&format!("{IAM}/ssh-keys"), key).await.ok();
+    api.post(format!("{IAM}/ssh-keys"), key).await.ok();
     api.advance(REINSTALL);
     assert_eq!(api.handle().host(&id).unwrap().authorized_keys, Vec::<String>::new());
 }
@@ -212,13 +179,9 @@ async fn a_key_registered_after_the_installation_began_is_not_on_the_machine() {
 async fn a_reinstall_without_an_image_takes_the_default_of_the_day() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let deed = Deed::SetDefaultOs {
-        zone: Zone::new("fr-par-1"),
-        server_type: "M2-L".to_owned(),
-        name: "macos-sequoia-15.6".to_owned(),
-    };
-    api.handle().perform(deed).unwrap();
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    let default = json!({"deed": "set_default_os", "zone": "fr-par-1", "type": "M2-L", "name": "macos-sequoia-15.6"});
+    api.deed(default);
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     assert_eq!(api.server(&id).await["os"]["family"], "Sequoia");
 }
 
@@ -227,33 +190,27 @@ async fn a_retired_image_is_missing_from_lists_and_cannot_be_installed() {
     let api = Api::start().await;
     let id = api.mini("m");
     let os = api.server(&id).await["os"].clone();
-    let name = os["name"].as_str().unwrap().to_owned();
-    api.handle().perform(Deed::RetireOs { name: name.clone() }).unwrap();
-    let list = api.get(&format!("{APPLE}/os?server_type=M2-L&name={name}")).await.ok();
+    let name = text(&os["name"]).to_owned();
+    api.deed(json!({"deed": "retire_os", "name": name}));
+    let list = api.read(format!("{APPLE}/os?server_type=M2-L&name={name}")).await;
     assert_eq!(list["total_count"], 0);
     let body = json!({"os_id": os["id"]});
-    api.post(&format!("{}/reinstall", server(&id)), body)
-        .await
-        .refused(400, "invalid_arguments");
-    assert_eq!(
-        api.server(&id).await["os"]["name"],
-        json!(name),
-        "what runs keeps running"
-    );
+    api.post(format!("{}/reinstall", server(&id)), body).await.invalid();
+    shows!(api.server(&id).await["os"], {"name": name}, "what runs keeps running");
 }
 
 #[tokio::test]
 async fn the_name_of_an_image_is_searched_from_its_start() {
     let api = Api::start().await;
-    let list = api.get(&format!("{APPLE}/os?name=macos-tahoe-26.1")).await.ok();
+    let list = api.read(format!("{APPLE}/os?name=macos-tahoe-26.1")).await;
     let found: Vec<&str> = list["os"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|os| os["name"].as_str().unwrap())
+        .map(|os| text(&os["name"]))
         .collect();
     assert_eq!(found, ["macos-tahoe-26.10", "macos-tahoe-26.11-beta"]);
-    let list = api.get(&format!("{APPLE}/os?name=tahoe")).await.ok();
+    let list = api.read(format!("{APPLE}/os?name=tahoe")).await;
     assert_eq!(list["total_count"], 0);
 }
 
@@ -261,15 +218,11 @@ async fn the_name_of_an_image_is_searched_from_its_start() {
 async fn linux_and_macos_do_not_replace_each_other() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let asahi = api.get(&format!("{APPLE}/os?name=fedora")).await.ok();
+    let asahi = api.read(format!("{APPLE}/os?name=fedora")).await;
     let body = json!({"os_id": asahi["os"][0]["id"]});
-    api.post(&format!("{}/reinstall", server(&id)), body)
-        .await
-        .refused(400, "invalid_arguments");
+    api.post(format!("{}/reinstall", server(&id)), body).await.invalid();
     let unknown = json!({"os_id": DEFAULT_PROJECT});
-    api.post(&format!("{}/reinstall", server(&id)), unknown)
-        .await
-        .refused(404, "not_found");
+    api.post(format!("{}/reinstall", server(&id)), unknown).await.missing();
 }
 
 #[tokio::test]
@@ -277,7 +230,7 @@ async fn a_reboot_takes_a_while_and_changes_nothing() {
     let api = Api::start().await;
     let id = api.mini("m");
     let before = api.server(&id).await;
-    let shown = api.post(&format!("{}/reboot", server(&id)), json!({})).await.ok();
+    let shown = api.post(format!("{}/reboot", server(&id)), json!({})).await.ok();
     assert_eq!(shown["status"], "rebooting");
     api.advance(Duration::from_secs(90));
     let after = api.server(&id).await;
@@ -290,21 +243,15 @@ async fn what_is_under_way_refuses_reboot_reinstall_and_delete_but_not_a_rename(
     let api = Api::start().await;
     let id = api.mini("m");
     for (start, state) in [("reinstall", "reinstalling"), ("reboot", "rebooting")] {
-        api.post(&format!("{}/{start}", server(&id)), json!({})).await.ok();
+        api.post(format!("{}/{start}", server(&id)), json!({})).await.ok();
         for action in ["reboot", "reinstall"] {
             let path = format!("{}/{action}", server(&id));
-            let body = api.post(&path, json!({})).await.refused(409, "transient_state");
+            let body = api.post(path, json!({})).await.busy();
             assert_eq!(body["current_state"], state);
-            assert_eq!(
-                (&body["resource"], &body["resource_id"]),
-                (&json!("server"), &json!(id))
-            );
+            shows!(body, {"resource": "server", "resource_id": id});
         }
-        api.delete(&server(&id)).await.refused(409, "transient_state");
-        assert_eq!(
-            api.patch(&server(&id), json!({"name": state})).await.ok()["name"],
-            state
-        );
+        api.delete(server(&id)).await.busy();
+        shows!(api.patch(server(&id), json!({"name": state})).await.ok(), {"name": state});
         api.advance(REINSTALL);
     }
 }
@@ -313,53 +260,37 @@ async fn what_is_under_way_refuses_reboot_reinstall_and_delete_but_not_a_rename(
 async fn a_locked_server_refuses_everything_until_it_is_unlocked() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let set = |status| Deed::SetStatus {
-        server: "m".into(),
-        status,
-    };
-    api.handle().perform(set(Status::Locked)).unwrap();
+    api.deed(json!({"deed": "set_status", "server": {"name": "m"}, "status": "locked"}));
     assert_eq!(api.server(&id).await["status"], "locked");
-    api.patch(&server(&id), json!({"name": "x"}))
+    api.patch(server(&id), json!({"name": "x"}))
         .await
         .refused(423, "locked");
-    api.post(&format!("{}/reboot", server(&id)), json!({}))
+    api.post(format!("{}/reboot", server(&id)), json!({}))
         .await
         .refused(423, "locked");
-    api.delete(&server(&id)).await.refused(423, "locked");
-    api.handle().perform(set(Status::Ready)).unwrap();
-    assert_eq!(api.delete(&server(&id)).await.status, 204);
+    api.delete(server(&id)).await.refused(423, "locked");
+    api.deed(json!({"deed": "set_status", "server": {"name": "m"}, "status": "ready"}));
+    assert_eq!(api.delete(server(&id)).await.status, 204);
 }
 
 #[tokio::test]
 async fn a_stuck_reinstall_ends_only_when_somebody_helps() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let fate = |outcome| {
-        Deed::Decide(Fate {
-            status: Status::Reinstalling,
-            server: None,
-            outcome,
-            times: 1,
-        })
-    };
-    api.handle().perform(fate(Outcome::Stuck)).unwrap();
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.deed(json!({"deed": "decide", "status": "reinstalling", "outcome": "stuck"}));
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(Duration::from_hours(100));
     assert_eq!(api.server(&id).await["status"], "reinstalling");
-    api.handle().perform(Deed::Unstick { server: "m".into() }).unwrap();
+    api.unstick(&id);
     assert_eq!(api.server(&id).await["status"], "ready");
 
-    api.handle().perform(fate(Outcome::Error)).unwrap();
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.deed(json!({"deed": "decide", "status": "reinstalling", "outcome": "error"}));
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(REINSTALL);
     assert_eq!(api.server(&id).await["status"], "error");
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(REINSTALL);
-    assert_eq!(
-        api.server(&id).await["status"],
-        "ready",
-        "an error can be reinstalled away"
-    );
+    shows!(api.server(&id).await, {"status": "ready"}, "an error can be reinstalled away");
 }
 
 #[tokio::test]
@@ -367,20 +298,16 @@ async fn credentials_are_shown_in_one_field_in_both_or_not_at_all() {
     let api = Api::with_settings(|settings| settings.awkward_passwords = true).await;
     let id = api.mini("m");
     let host = api.handle().host(&id).unwrap();
-    let set = |passwords| Deed::SetPasswords {
-        server: "m".into(),
-        passwords,
-    };
     for (passwords, sudo, url) in [
         (Passwords::Shown, host.password.as_str(), true),
         (Passwords::OnlyInVncUrl, "", true),
         (Passwords::SealedButInVncUrl, "<sealed>", true),
         (Passwords::Sealed, "<sealed>", false),
     ] {
-        api.handle().perform(set(passwords)).unwrap();
+        api.deed(json!({"deed": "set_passwords", "server": {"id": id}, "passwords": passwords}));
         let shown = api.server(&id).await;
         assert_eq!(shown["sudo_password"], sudo, "{passwords:?}");
-        let vnc_url = shown["vnc_url"].as_str().unwrap();
+        let vnc_url = text(&shown["vnc_url"]);
         if url {
             let parsed = reqwest::Url::parse(vnc_url).unwrap();
             assert_eq!((parsed.scheme(), parsed.username()), ("vnc", "m1"), "{vnc_url}");
@@ -403,45 +330,27 @@ async fn a_password_is_disclosed_for_some_days_only() {
     assert_ne!(api.server(&id).await["sudo_password"], "<sealed>");
     api.advance(Duration::from_hours(72));
     let shown = api.server(&id).await;
-    assert_eq!(
-        (&shown["sudo_password"], &shown["vnc_url"]),
-        (&json!("<sealed>"), &json!("<sealed>"))
-    );
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    shows!(shown, {"sudo_password": "<sealed>", "vnc_url": "<sealed>"});
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(REINSTALL);
-    assert_ne!(
-        api.server(&id).await["sudo_password"],
-        "<sealed>",
-        "a reinstall discloses again"
-    );
+    let shown = api.server(&id).await;
+    assert_ne!(shown["sudo_password"], "<sealed>", "a reinstall discloses again");
 }
 
 #[tokio::test]
 async fn switching_private_networks_on_takes_a_while_and_shows_as_told() {
     let api = Api::start().await;
     let id = api.mini("m");
-    let shown = api.patch(&server(&id), json!({"enable_vpc": true})).await.ok();
-    assert_eq!(
-        (&shown["status"], &shown["vpc_status"]),
-        (&json!("updating"), &json!("vpc_updating"))
-    );
-    let body = api
-        .patch(&server(&id), json!({"enable_vpc": false}))
-        .await
-        .refused(409, "transient_state");
+    let shown = api.patch(server(&id), json!({"enable_vpc": true})).await.ok();
+    shows!(shown, {"status": "updating", "vpc_status": "vpc_updating"});
+    let body = api.patch(server(&id), json!({"enable_vpc": false})).await.busy();
     assert_eq!(body["current_state"], "vpc_updating");
     api.advance(Duration::from_secs(40));
     let shown = api.server(&id).await;
-    assert_eq!(
-        (&shown["status"], &shown["vpc_status"]),
-        (&json!("ready"), &json!("vpc_enabled"))
-    );
-    api.handle().set(|settings| settings.vpc_toggle = VpcToggle::Ready);
-    let shown = api.patch(&server(&id), json!({"enable_vpc": false})).await.ok();
-    assert_eq!(
-        (&shown["status"], &shown["vpc_status"]),
-        (&json!("ready"), &json!("vpc_updating"))
-    );
+    shows!(shown, {"status": "ready", "vpc_status": "vpc_enabled"});
+    api.set(|settings| settings.vpc_toggle = VpcToggle::Ready);
+    let shown = api.patch(server(&id), json!({"enable_vpc": false})).await.ok();
+    shows!(shown, {"status": "ready", "vpc_status": "vpc_updating"});
     api.advance(Duration::from_secs(40));
     assert_eq!(api.server(&id).await["vpc_status"], "vpc_disabled");
 }
@@ -454,26 +363,14 @@ async fn a_diagnostic_tells_what_is_up_after_a_while() {
         is_ssh_port_up: false,
         ..Health::default()
     };
-    let deed = Deed::SetHealth {
-        server: "m".into(),
-        health,
-    };
-    api.handle().perform(deed).unwrap();
-    let started = api
-        .post(&format!("{APPLE}/connectivity-diagnostics"), json!({"server_id": id}))
-        .await
-        .ok();
-    let path = format!(
-        "{APPLE}/connectivity-diagnostics/{}",
-        started["diagnostic_id"].as_str().unwrap()
-    );
-    assert_eq!(api.get(&path).await.ok()["status"], "processing");
+    api.deed(json!({"deed": "set_health", "server": {"id": id}, "health": health}));
+    let path = format!("{APPLE}/connectivity-diagnostics");
+    let started = api.post(&path, json!({"server_id": id})).await.ok();
+    let path = format!("{path}/{}", text(&started["diagnostic_id"]));
+    assert_eq!(api.read(&path).await["status"], "processing");
     api.advance(Duration::from_secs(5));
-    let done = api.get(&path).await.ok();
-    assert_eq!(
-        (&done["status"], &done["is_healthy"]),
-        (&json!("completed"), &json!(false))
-    );
+    let done = api.read(&path).await;
+    shows!(done, {"status": "completed", "is_healthy": false});
     assert_eq!(done["health_details"]["is_ssh_port_up"], false);
     assert_eq!(done["supported_actions"], json!(["reboot_server", "reinstall_server"]));
 }
@@ -483,33 +380,25 @@ async fn bandwidth_and_type_are_checked_against_the_offer() {
     let api = Api::start().await;
     let mut body = order("a");
     body["public_bandwidth_bps"] = json!(2_000_000_000_u64);
-    api.post(&format!("{APPLE}/servers"), body)
-        .await
-        .refused(400, "invalid_arguments");
+    api.post(MINIS, body).await.invalid();
     let mut body = order("a");
     body["type"] = json!("M1-M");
-    api.post(&format!("{APPLE}/servers"), body)
-        .await
-        .refused(400, "invalid_arguments");
+    api.post(MINIS, body).await.invalid();
     let mut body = order("a");
     body["commitment_type"] = json!("forever");
-    api.post(&format!("{APPLE}/servers"), body)
-        .await
-        .refused(400, "invalid_arguments");
-    api.get(&format!("{APPLE}/server-type/M1-M"))
-        .await
-        .refused(404, "not_found");
+    api.post(MINIS, body).await.invalid();
+    api.get(format!("{APPLE}/server-type/M1-M")).await.missing();
 }
 
 #[tokio::test]
 async fn machines_hear_what_happens_to_them_in_order() {
     let api = Api::start().await;
     let id = api.ordered("a").await;
-    api.post(&format!("{}/reboot", server(&id)), json!({})).await.ok();
+    api.post(format!("{}/reboot", server(&id)), json!({})).await.ok();
     api.advance(REINSTALL);
-    api.post(&format!("{}/reinstall", server(&id)), json!({})).await.ok();
+    api.post(format!("{}/reinstall", server(&id)), json!({})).await.ok();
     api.advance(Duration::from_hours(24));
-    api.delete(&server(&id)).await;
+    api.delete(server(&id)).await;
     let events = api.handle().events_after(0);
     let changes: Vec<HostChange> = events.iter().map(|event| event.change).collect();
     assert_eq!(

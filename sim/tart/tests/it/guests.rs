@@ -1,24 +1,21 @@
 //! VMs that run: their end, their shares, their limit, and what runs in them (facts/macos-host.md 6.3).
 
-use crate::harness::{Host, IMAGE, Said, wait, write};
+use crate::harness::{Host, IMAGE, wait, write};
 use russet_sim_tart::{Image, Os};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
-use std::process::Stdio;
+
+const STOPPED: &str = "guest has stopped the virtual machine\n";
 
 #[test]
 fn a_guest_that_shuts_down_ends_the_run_with_0() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     assert_eq!(host.state("vm"), "running");
     host.bad(&["run", "vm"], "VM \"vm\" is already running!", 2);
     host.bad(&["delete", "vm"], "VM \"vm\" is running", 1);
     vm.exec(&["sudo", "shutdown", "-h", "now"]);
-    assert_eq!(
-        vm.end(),
-        (Some(0), "guest has stopped the virtual machine\n".to_owned())
-    );
+    assert_eq!(vm.end(), (Some(0), STOPPED.to_owned()));
     assert_eq!(host.state("vm"), "stopped");
     host.good(&["delete", "vm"]);
 }
@@ -27,7 +24,7 @@ fn a_guest_that_shuts_down_ends_the_run_with_0() {
 #[test]
 fn whoever_calls_before_the_guest_has_logged_in_waits() {
     let host = Host::new();
-    host.control.switch(|switches| switches.agent_ms = 1_500).unwrap();
+    host.switch(|switches| switches.agent_ms = 1_500);
     host.clone("vm");
     let begun = std::time::Instant::now();
     let vm = host.begin("vm", &[]);
@@ -39,18 +36,14 @@ fn whoever_calls_before_the_guest_has_logged_in_waits() {
 
 #[test]
 fn an_interrupt_stops_hard_and_sigusr2_asks_the_guest() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     vm.signal(Signal::INT);
     assert_eq!(vm.end(), (Some(0), "Stopping VM...\n".to_owned()));
 
     let vm = host.run("vm", &[]);
     vm.signal(Signal::USR2);
-    assert_eq!(
-        vm.end(),
-        (Some(0), "guest has stopped the virtual machine\n".to_owned())
-    );
+    assert_eq!(vm.end(), (Some(0), STOPPED.to_owned()));
 
     // SIGTERM is not handled: the process dies of it, and the guest with it.
     let vm = host.run("vm", &[]);
@@ -61,13 +54,12 @@ fn an_interrupt_stops_hard_and_sigusr2_asks_the_guest() {
 
 #[test]
 fn stop_interrupts_waits_and_then_kills() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     host.good(&["stop", "vm"]);
     assert_eq!(vm.end().1, "Stopping VM...\n");
 
-    host.control.switch(|switches| switches.deaf_run = true).unwrap();
+    host.switch(|switches| switches.deaf_run = true);
     let vm = host.run("vm", &[]);
     host.good(&["stop", "vm", "--timeout", "1"]);
     assert_eq!(vm.end().0, None, "killed");
@@ -75,33 +67,23 @@ fn stop_interrupts_waits_and_then_kills() {
 
 #[test]
 fn exec_passes_output_input_and_exit_code() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     let said = vm.exec(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
-    assert_eq!(
-        (said.out.as_str(), said.err.as_str(), said.code),
-        ("out\n", "err\n", Some(7))
-    );
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("out\n", "err\n"));
+    assert_eq!(said.code, Some(7));
     assert_eq!(vm.exec(&["sh", "-c", "kill -9 $$"]).code, Some(255));
     assert_eq!(vm.exec(&["/no/such/program"]).code, Some(1));
 
-    let mut child = host
-        .command(&["exec", "-i", "vm", "tr", "a-z", "A-Z"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"loud").unwrap();
-    assert_eq!(Said::from(child.wait_with_output().unwrap()).out, "LOUD");
+    let said = host.feed(&["exec", "-i", "vm", "tr", "a-z", "A-Z"], b"loud");
+    assert_eq!(said.out, "LOUD");
     // Without -i nobody reads.
     assert_eq!(vm.exec(&["cat"]).out, "");
 }
 
 #[test]
 fn a_guest_has_an_nc_that_looks_and_carries() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -114,36 +96,19 @@ fn a_guest_has_an_nc_that_looks_and_carries() {
         stream.read_to_string(&mut heard).unwrap();
         write!(stream, "hello {heard}").unwrap();
     });
-    let mut nc = host
-        .command(&["exec", "-i", "vm", "nc", "127.0.0.1", &port])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    nc.stdin.take().unwrap().write_all(b"you").unwrap();
-    let said = Said::from(nc.wait_with_output().unwrap());
+    let said = host.feed(&["exec", "-i", "vm", "nc", "127.0.0.1", &port], b"you");
     assert_eq!((said.out.as_str(), said.code), ("hello you", Some(0)));
     answer.join().unwrap();
-    assert_eq!(
-        vm.exec(&["nc", "-z", "127.0.0.1", &port]).code,
-        Some(1),
-        "nobody listens"
-    );
+    let deaf = vm.exec(&["nc", "-z", "127.0.0.1", &port]);
+    assert_eq!(deaf.code, Some(1), "the port is closed");
 }
 
 #[test]
 fn a_terminal_in_the_guest_is_a_terminal() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
-    let said = host.tart(&[
-        "exec",
-        "-t",
-        &vm.name,
-        "sh",
-        "-c",
-        "test -t 0 && test -t 1 && stty size && tty",
-    ]);
+    let script = "test -t 0 && test -t 1 && stty size && tty";
+    let said = host.tart(&["exec", "-t", &vm.name, "sh", "-c", script]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.starts_with("24 80\r\n/dev/pts/"), "{said:?}");
 }
@@ -151,32 +116,20 @@ fn a_terminal_in_the_guest_is_a_terminal() {
 #[test]
 fn exec_without_an_agent_fails_and_says_so() {
     let host = Host::new();
-    host.control
-        .push(
-            IMAGE,
-            &Image {
-                agent: false,
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    host.push(IMAGE, |image| image.agent = false);
     host.clone("vm");
     let vm = host.begin("vm", &[]);
     wait("running", || host.state("vm") == "running");
     let said = vm.exec(&["true"]);
     assert_eq!(said.code, Some(1));
-    assert!(
-        said.err
-            .starts_with("Failed to connect to the VM using its control socket: "),
-        "{said:?}"
-    );
+    let start = "Failed to connect to the VM using its control socket: ";
+    assert!(said.err.starts_with(start), "{said:?}");
     assert!(said.err.ends_with(", is the Tart Guest Agent running?\n"), "{said:?}");
 }
 
 #[test]
 fn shares_are_where_macos_mounts_them_and_show_what_changes_later() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     write(&host.path("env/tuist.env"), "A=1\n");
     std::fs::create_dir_all(host.path("status")).unwrap();
     let env = format!("env:{}:ro", host.path("env").display());
@@ -194,32 +147,21 @@ fn shares_are_where_macos_mounts_them_and_show_what_changes_later() {
 fn the_boot_script_runs_and_the_disk_outlives_a_stop() {
     let host = Host::new();
     let boot = "echo boot >> /Users/admin/boots; [ $(wc -l < /Users/admin/boots) -lt 2 ] || shutdown -h now";
-    host.control
-        .push(
-            IMAGE,
-            &Image {
-                boot: boot.into(),
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    host.push(IMAGE, |image| image.boot = boot.into());
     host.clone("vm");
     let vm = host.run("vm", &[]);
     wait("booted", || vm.exec(&["cat", "/Users/admin/boots"]).out == "boot\n");
     host.good(&["stop", "vm"]);
     assert_eq!(vm.end().1, "Stopping VM...\n");
     // The second boot finds what the first one wrote, and shuts down.
-    assert_eq!(host.begin("vm", &[]).end().1, "guest has stopped the virtual machine\n");
-    assert_eq!(
-        std::fs::read_to_string(host.control.guest_path("vm", "/Users/admin/boots")).unwrap(),
-        "boot\nboot\n"
-    );
+    assert_eq!(host.begin("vm", &[]).end().1, STOPPED);
+    let boots = host.control.guest_path("vm", "/Users/admin/boots");
+    assert_eq!(std::fs::read_to_string(boots).unwrap(), "boot\nboot\n");
 }
 
 #[test]
 fn nothing_of_a_guest_outlives_it() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &[]);
     let mark = format!("sleep {}", 100_000 + std::process::id());
     let detached = format!("setsid {mark} >/dev/null 2>&1 &");
@@ -241,20 +183,13 @@ fn a_third_macos_vm_is_refused_and_linux_does_not_count() {
     }
     let _a = host.run("a", &[]);
     let b = host.run("b", &[]);
-    host.bad(
-        &["run", "c"],
-        "The number of VMs exceeds the system limit (other running VMs: a, b)",
-        1,
-    );
-    host.control
-        .create(
-            "linux",
-            &Image {
-                os: Os::Linux,
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    let refusal = "The number of VMs exceeds the system limit (other running VMs: a, b)";
+    host.bad(&["run", "c"], refusal, 1);
+    let linux = Image {
+        os: Os::Linux,
+        ..Image::default()
+    };
+    host.control.create("linux", &linux).unwrap();
     let _linux = host.run("linux", &[]);
     host.good(&["stop", "b"]);
     b.end();
@@ -264,8 +199,7 @@ fn a_third_macos_vm_is_refused_and_linux_does_not_count() {
 
 #[test]
 fn a_vnc_server_is_announced_where_no_viewer_can_be_opened() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.begin("vm", &["--vnc-experimental"]);
     wait("announced", || vm.log().contains('\n'));
     let line = vm.log();
@@ -279,8 +213,7 @@ fn a_vnc_server_is_announced_where_no_viewer_can_be_opened() {
 
 #[test]
 fn a_suspendable_vm_leaves_a_saved_state_that_stop_deletes() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     let vm = host.run("vm", &["--suspendable"]);
     host.good(&["suspend", "vm"]);
     assert_eq!(vm.end().0, Some(0));

@@ -1,4 +1,5 @@
-use russet_sim_tart::{Control, Image};
+use russet_sim_tart::{Control, Image, Switches};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -40,6 +41,24 @@ impl Host {
         Self { dir, control }
     }
 
+    /// One that has a VM of that image, called `vm`.
+    pub(crate) fn with_vm() -> Self {
+        let host = Self::new();
+        host.clone("vm");
+        host
+    }
+
+    pub(crate) fn switch(&self, change: impl FnOnce(&mut Switches)) {
+        self.control.switch(change).unwrap();
+    }
+
+    /// Puts an image that differs from the usual one into the registry.
+    pub(crate) fn push(&self, name: &str, change: impl FnOnce(&mut Image)) {
+        let mut image = Image::default();
+        change(&mut image);
+        self.control.push(name, &image).unwrap();
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -57,6 +76,18 @@ impl Host {
 
     pub(crate) fn tart(&self, words: &[&str]) -> Said {
         self.command(words).output().unwrap().into()
+    }
+
+    /// Runs a command with this on its standard input.
+    pub(crate) fn feed(&self, words: &[&str], input: &[u8]) -> Said {
+        let mut command = self.command(words);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap().into()
     }
 
     /// Runs a command that must succeed, and gives its output.
@@ -96,18 +127,10 @@ impl Host {
         let file = std::fs::File::create(&log).unwrap();
         let mut words = vec!["run", name, "--no-graphics"];
         words.extend(more);
-        let child = self
-            .command(&words)
-            .stdout(file.try_clone().unwrap())
-            .stderr(file)
-            .spawn()
-            .unwrap();
-        Running {
-            host: self,
-            name: name.to_owned(),
-            child,
-            log,
-        }
+        let mut command = self.command(&words);
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        let (host, name) = (self, name.to_owned());
+        Running { host, name, child, log }
     }
 
     pub(crate) fn list(&self) -> serde_json::Value {
@@ -127,11 +150,7 @@ impl Host {
 
     /// Moves the tag of the image to another one, of six CPUs.
     pub(crate) fn push_other(&self) {
-        let other = Image {
-            cpu: 6,
-            ..Image::default()
-        };
-        self.control.push(IMAGE, &other).unwrap();
+        self.push(IMAGE, |image| image.cpu = 6);
     }
 }
 

@@ -1,38 +1,24 @@
 //! Downloads, registries, credentials, room on the disk (facts/macos-host.md 6.1 to 6.3).
 
 use crate::harness::{Host, IMAGE, Said, wait, write};
-use russet_sim_tart::{Image, PullFault};
-use std::io::Write as _;
-use std::process::Stdio;
+use russet_sim_tart::PullFault;
 
 #[test]
 fn a_pull_says_what_it_does_and_a_second_one_that_there_is_nothing_to_do() {
     let host = Host::new();
     let first = host.good(&["pull", IMAGE]);
     let lines: Vec<_> = first.lines().collect();
-    assert_eq!(
-        lines[..3],
-        [
-            "pulling ghcr.io/acme/mac:v1...",
-            "pulling manifest...",
-            "pulling disk (18.5 GB compressed)..."
-        ]
-    );
+    let begins = "pulling ghcr.io/acme/mac:v1...\npulling manifest...\npulling disk (18.5 GB compressed)...";
+    assert_eq!(lines[..3].join("\n"), begins);
     // Each per cent is written over the one before, though nobody looks, unless it is a build.
     let over = "\u{1b}[1A\u{1b}[J";
     assert_eq!(lines[3..5], ["0%".to_owned(), format!("{over}20%")]);
-    assert_eq!(
-        lines[lines.len() - 2..],
-        [format!("{over}100%").as_str(), "pulling NVRAM..."]
-    );
-    assert!(
-        host.good(&["pull", IMAGE])
-            .ends_with(" image is already cached and linked!\n")
-    );
-    assert_eq!(
-        host.good(&["pull", "local"]),
-        "\"local\" is a local image, nothing to pull here!\n"
-    );
+    let ends = format!("{over}100%");
+    assert_eq!(lines[lines.len() - 2..], [ends.as_str(), "pulling NVRAM..."]);
+    let again = host.good(&["pull", IMAGE]);
+    assert!(again.ends_with(" image is already cached and linked!\n"), "{again}");
+    let local = host.good(&["pull", "local"]);
+    assert_eq!(local, "\"local\" is a local image, nothing to pull here!\n");
 }
 
 #[test]
@@ -40,81 +26,54 @@ fn an_image_that_is_not_there_and_a_name_that_is_none_fail_each_in_its_way() {
     let host = Host::new();
     let said = host.tart(&["pull", "ghcr.io/acme/other:v1"]);
     assert_eq!(said.code, Some(1));
-    assert!(
-        said.err
-            .starts_with("Error: UnexpectedHTTPStatusCode(when: \"pulling manifest\", code: 404"),
-        "{said:?}"
-    );
-    assert!(
-        host.tart(&["pull", "ghcr.io/"])
-            .err
-            .starts_with("failed to parse remote name:")
-    );
-    host.control
-        .switch(|switches| switches.pull = Some(PullFault::Status(503)))
-        .unwrap();
+    let start = "Error: UnexpectedHTTPStatusCode(when: \"pulling manifest\", code: 404";
+    assert!(said.err.starts_with(start), "{said:?}");
+    let none = host.tart(&["pull", "ghcr.io/"]);
+    assert!(none.err.starts_with("failed to parse remote name:"), "{none:?}");
+    host.switch(|switches| switches.pull = Some(PullFault::Status(503)));
     assert!(host.tart(&["pull", IMAGE]).err.contains("code: 503"));
 }
 
 #[test]
 fn a_broken_connection_is_tried_five_times() {
     let host = Host::new();
-    host.control
-        .switch(|switches| {
-            switches.pull = Some(PullFault::Network);
-            switches.pull_times = Some(4);
-        })
-        .unwrap();
+    host.switch(|switches| {
+        switches.pull = Some(PullFault::Network);
+        switches.pull_times = Some(4);
+    });
     let said = host.good(&["pull", IMAGE]);
     assert_eq!(said.matches("attempting to re-try...").count(), 4);
     host.good(&["delete", IMAGE]);
-    host.control.switch(|switches| switches.pull_times = Some(5)).unwrap();
+    host.switch(|switches| switches.pull_times = Some(5));
     host.bad(&["pull", IMAGE], "Error: The network connection was lost.", 1);
 }
 
 #[test]
 fn a_disk_that_fills_in_the_middle_aborts_the_process() {
     let host = Host::new();
-    host.control
-        .switch(|switches| switches.pull = Some(PullFault::DiskFull))
-        .unwrap();
+    host.switch(|switches| switches.pull = Some(PullFault::DiskFull));
     let said = host.tart(&["pull", IMAGE]);
     assert_eq!(said.code, None, "killed by a signal");
     assert!(said.err.contains("No space left on device"), "{said:?}");
 }
 
+/// How a command ends that must not make room for itself.
+fn unpruned(host: &Host, words: &[&str]) -> Option<i32> {
+    let mut command = host.command(words);
+    Said::from(command.env("TART_NO_AUTO_PRUNE", "").output().unwrap()).code
+}
+
 #[test]
 fn clones_share_their_blocks_and_pulls_make_room_by_deleting_the_oldest_image() {
     let host = Host::new();
-    host.control.switch(|switches| switches.capacity_gb = Some(60)).unwrap();
+    host.switch(|switches| switches.capacity_gb = Some(60));
     host.clone("vm");
     host.good(&["clone", "vm", "copy"]);
     // 25 GB are taken, once. A second image fits, a third only in the place of a cached one.
-    host.control
-        .push(
-            "ghcr.io/acme/two:v1",
-            &Image {
-                label: "2".into(),
-                ..Image::default()
-            },
-        )
-        .unwrap();
-    host.control
-        .push(
-            "ghcr.io/acme/three:v1",
-            &Image {
-                label: "3".into(),
-                ..Image::default()
-            },
-        )
-        .unwrap();
+    host.push("ghcr.io/acme/two:v1", |image| image.label = "2".into());
+    host.push("ghcr.io/acme/three:v1", |image| image.label = "3".into());
     host.good(&["pull", "ghcr.io/acme/two:v1"]);
-    let refused = host
-        .command(&["pull", "ghcr.io/acme/three:v1"])
-        .env("TART_NO_AUTO_PRUNE", "")
-        .output()
-        .unwrap();
-    assert_eq!(Said::from(refused).code, None);
+    assert_eq!(unpruned(&host, &["pull", "ghcr.io/acme/three:v1"]), None);
     // The oldest goes first. Its blocks are those of the two VMs, so that frees nothing, which the real one does not know either.
     assert_eq!(host.tart(&["pull", "ghcr.io/acme/three:v1"]).code, None);
     let left = host.good(&["list", "--quiet"]);
@@ -130,28 +89,19 @@ fn clones_share_their_blocks_and_pulls_make_room_by_deleting_the_oldest_image() 
 fn a_clone_makes_room_for_what_it_may_write_at_the_cost_of_other_images() {
     let host = Host::new();
     let other = "ghcr.io/acme/other:v1";
-    let image = Image {
-        label: "2".into(),
-        ..Image::default()
-    };
-    host.control.push(other, &image).unwrap();
+    host.push(other, |image| image.label = "2".into());
     host.good(&["pull", other]);
     host.good(&["pull", IMAGE]);
     // Both take 25 GB, and the clone may write 25 more.
-    host.control.switch(|switches| switches.capacity_gb = Some(60)).unwrap();
-    let kept = host
-        .command(&["clone", IMAGE, "first"])
-        .env("TART_NO_AUTO_PRUNE", "")
-        .output()
-        .unwrap();
-    assert_eq!(Said::from(kept).code, Some(0));
+    host.switch(|switches| switches.capacity_gb = Some(60));
+    assert_eq!(unpruned(&host, &["clone", IMAGE, "first"]), Some(0));
     host.good(&["clone", IMAGE, "limited", "--prune-limit", "5"]);
     assert!(host.good(&["list", "--quiet"]).contains("acme/other"));
     host.good(&["clone", IMAGE, "second"]);
     let left = host.good(&["list", "--quiet"]);
     assert!(!left.contains("acme/other") && left.contains(IMAGE), "{left}");
     // Its own image stays, however little that leaves.
-    host.control.switch(|switches| switches.capacity_gb = Some(26)).unwrap();
+    host.switch(|switches| switches.capacity_gb = Some(26));
     host.good(&["clone", IMAGE, "third"]);
     assert!(host.good(&["list", "--quiet"]).contains(IMAGE));
 }
@@ -161,17 +111,17 @@ fn a_clone_makes_room_for_what_it_may_write_at_the_cost_of_other_images() {
 fn a_clone_on_a_full_disk_says_so_and_leaves_nothing() {
     let host = Host::new();
     host.good(&["pull", IMAGE]);
-    host.control.switch(|switches| switches.capacity_gb = Some(25)).unwrap();
+    host.switch(|switches| switches.capacity_gb = Some(25));
     let said = host.tart(&["clone", IMAGE, "vm"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(
-        said.err.starts_with("Error: “disk.img” couldn’t be copied to “")
-            && said.err.ends_with("” because there isn’t enough space.\n"),
+        said.err.starts_with("Error: “disk.img” couldn’t be copied to “"),
         "{said:?}"
     );
+    assert!(said.err.ends_with("” because there isn’t enough space.\n"), "{said:?}");
     assert_eq!(std::fs::read_dir(host.control.home().join("tmp")).unwrap().count(), 0);
     assert_eq!(host.good(&["list", "--source", "local", "--quiet"]), "");
-    host.control.switch(|switches| switches.capacity_gb = Some(26)).unwrap();
+    host.switch(|switches| switches.capacity_gb = Some(26));
     host.clone("vm");
 }
 
@@ -192,29 +142,19 @@ fn a_private_registry_takes_credentials_from_the_environment_dockers_file_or_a_l
     };
     assert_eq!((with("docker.io"), with("ghcr.io")), (Some(1), Some(0)));
 
-    write(
-        &host.path(".docker/config.json"),
-        r#"{"auths":{"ghcr.io":{"auth":"cm9ib3Q6czNjcmV0"}}}"#,
-    );
+    let auths = r#"{"auths":{"ghcr.io":{"auth":"cm9ib3Q6czNjcmV0"}}}"#;
+    write(&host.path(".docker/config.json"), auths);
     host.good(&["pull", IMAGE]);
     std::fs::remove_file(host.path(".docker/config.json")).unwrap();
     host.bad(&["pull", IMAGE], refusal, 1);
 
-    let login = |password: &str| {
-        let mut child = host
-            .command(&["login", "ghcr.io", "--username", "robot", "--password-stdin"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(password.as_bytes()).unwrap();
-        Said::from(child.wait_with_output().unwrap())
-    };
+    let words = ["login", "ghcr.io", "--username", "robot", "--password-stdin"];
+    let login = |password: &str| host.feed(&words, password.as_bytes());
     assert!(login("wrong").err.starts_with("invalid credentials: "));
     assert_eq!(login("s3cret\n").code, Some(0));
     host.good(&["pull", IMAGE]);
     // After a boot without a login the keychain is locked: a warning, then the attempt as nobody.
-    host.control.switch(|switches| switches.keychain_locked = true).unwrap();
+    host.switch(|switches| switches.keychain_locked = true);
     let said = host.tart(&["pull", IMAGE]);
     assert!(said.code == Some(1) && said.out.contains("Keychain"), "{said:?}");
 }
@@ -222,30 +162,18 @@ fn a_private_registry_takes_credentials_from_the_environment_dockers_file_or_a_l
 #[test]
 fn two_pulls_from_one_host_wait_for_each_other() {
     let host = Host::new();
-    host.control
-        .switch(|switches| switches.pull = Some(PullFault::Stall))
-        .unwrap();
-    let log = host.path("first.log");
-    let mut first = host
-        .command(&["pull", IMAGE])
-        .stdout(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    wait("the first pull is under way", || {
-        std::fs::read_to_string(&log).unwrap().contains("40%")
-    });
-    host.control.switch(|switches| switches.pull = None).unwrap();
-    let second_log = host.path("second.log");
-    let mut second = host
-        .command(&["pull", IMAGE])
-        .stdout(std::fs::File::create(&second_log).unwrap())
-        .spawn()
-        .unwrap();
-    wait("the second pull waits", || {
-        std::fs::read_to_string(&second_log)
-            .unwrap()
-            .contains("waiting for lock...")
-    });
+    host.switch(|switches| switches.pull = Some(PullFault::Stall));
+    let (first_log, second_log) = (host.path("first.log"), host.path("second.log"));
+    let pull = |log| {
+        let log = std::fs::File::create(log).unwrap();
+        host.command(&["pull", IMAGE]).stdout(log).spawn().unwrap()
+    };
+    let says = |log, words| std::fs::read_to_string(log).is_ok_and(|said: String| said.contains(words));
+    let mut first = pull(&first_log);
+    wait("the first pull is under way", || says(&first_log, "40%"));
+    host.switch(|switches| switches.pull = None);
+    let mut second = pull(&second_log);
+    wait("the second pull waits", || says(&second_log, "waiting for lock..."));
     first.kill().unwrap();
     first.wait().unwrap();
     assert!(second.wait().unwrap().success());

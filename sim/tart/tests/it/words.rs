@@ -29,10 +29,8 @@ fn a_wrong_command_line_ends_with_64_and_says_how_to_get_help() {
         let said = host.tart(&words);
         assert_eq!(said.code, Some(64), "{words:?}: {said:?}");
         assert_eq!(said.err.lines().next(), Some(text), "{words:?}");
-        assert!(
-            said.err.trim_end().ends_with("--help' for more information."),
-            "{said:?}"
-        );
+        let help = said.err.trim_end().ends_with("--help' for more information.");
+        assert!(help, "{said:?}");
     }
 }
 
@@ -56,8 +54,7 @@ fn a_vm_that_does_not_exist_is_2_everywhere_but_in_run() {
 
 #[test]
 fn options_of_run_that_exclude_each_other_are_refused() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     for more in [
         vec!["--graphics", "--no-graphics"],
         vec!["--vnc", "--vnc-experimental"],
@@ -75,8 +72,7 @@ fn options_of_run_that_exclude_each_other_are_refused() {
 
 #[test]
 fn what_is_not_running_cannot_be_stopped_and_suspend_stutters() {
-    let host = Host::new();
-    host.clone("vm");
+    let host = Host::with_vm();
     host.bad(&["stop", "vm"], "VM \"vm\" is not running", 2);
     host.bad(&["exec", "vm", "true"], "VM \"vm\" is not running", 2);
     host.bad(&["suspend", "vm"], "VM \"VM \"vm\" is not running\" is not running", 2);
@@ -84,27 +80,17 @@ fn what_is_not_running_cannot_be_stopped_and_suspend_stutters() {
 
 #[test]
 fn set_refuses_less_than_the_minimum_and_a_smaller_disk() {
-    let host = Host::new();
-    host.clone("vm");
-    host.bad(
-        &["set", "vm", "--cpu", "2"],
-        "Error: LessThanMinimalResourcesError: VM should have 4 CPU cores at minimum (requested 2)",
-        1,
-    );
-    host.bad(
-        &["set", "vm", "--disk-size", "40"],
-        "new disk size of 40 GB should be larger than the current disk size of 50 GB",
-        1,
-    );
-    assert_eq!(
-        host.good(&["set", "vm", "--cpu", "6", "--memory", "16384", "--disk-size", "60"]),
-        ""
-    );
+    let host = Host::with_vm();
+    let cpus = "Error: LessThanMinimalResourcesError: VM should have 4 CPU cores at minimum (requested 2)";
+    host.bad(&["set", "vm", "--cpu", "2"], cpus, 1);
+    let disk = "new disk size of 40 GB should be larger than the current disk size of 50 GB";
+    host.bad(&["set", "vm", "--disk-size", "40"], disk, 1);
+    let more = ["set", "vm", "--cpu", "6", "--memory", "16384", "--disk-size", "60"];
+    assert_eq!(host.good(&more), "");
     let value = host.get("vm");
-    assert_eq!(
-        (&value["CPU"], &value["Memory"], &value["Disk"]),
-        (&6.into(), &16384.into(), &60.into())
-    );
+    for (name, expected) in [("CPU", 6), ("Memory", 16384), ("Disk", 60)] {
+        assert_eq!(value[name], expected, "{name}");
+    }
 }
 
 #[test]
@@ -119,9 +105,7 @@ fn a_misspelt_switch_is_an_error_and_not_a_test_that_passes() {
 #[test]
 fn a_failed_garbage_collection_is_mentioned_by_every_command_but_pull_and_clone() {
     let host = Host::new();
-    host.control
-        .switch(|switches| switches.gc_error = Some("no".into()))
-        .unwrap();
+    host.switch(|switches| switches.gc_error = Some("no".into()));
     assert_eq!(host.tart(&["list"]).err, "Failed to perform garbage collection: no\n");
     assert_eq!(host.tart(&["pull", IMAGE]).err, "");
 }

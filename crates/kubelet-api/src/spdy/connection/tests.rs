@@ -173,10 +173,8 @@ async fn a_reset_of_the_peer_is_an_error_on_both_ends() {
     let mut text = String::new();
     let error = stream.reader.read_to_string(&mut text).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-    assert_eq!(
-        stream.writer.write(b"x").await.unwrap_err().kind(),
-        io::ErrorKind::BrokenPipe
-    );
+    let found = stream.writer.write(b"x").await.unwrap_err().kind();
+    assert_eq!(found, io::ErrorKind::BrokenPipe);
 }
 
 #[tokio::test]

@@ -110,10 +110,8 @@ fn plain_frames_have_the_bytes_the_standard_gives() {
     ];
     for (bytes, frame) in cases {
         let mut input = BytesMut::from(bytes);
-        assert_eq!(
-            all(&mut Decoder::new(), &mut input).unwrap(),
-            std::slice::from_ref(&frame)
-        );
+        let found = all(&mut Decoder::new(), &mut input).unwrap();
+        assert_eq!(found, std::slice::from_ref(&frame));
         let mut out = BytesMut::new();
         Encoder::new().encode(&frame, &mut out).unwrap();
         assert_eq!(out, bytes);
@@ -139,24 +137,16 @@ fn a_reply_without_dictionary_is_read() {
 #[test]
 fn what_is_not_spdy_is_refused() {
     let refused = |bytes: &[u8]| all(&mut Decoder::new(), &mut BytesMut::from(bytes)).unwrap_err();
-    assert_eq!(
-        refused(&[0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1]),
-        FrameError::Version(2)
-    );
-    assert_eq!(
-        refused(&[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]),
-        FrameError::TooLarge(0xff_ffff)
-    );
+    let found = refused(&[0x80, 2, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1]);
+    assert_eq!(found, FrameError::Version(2));
+    let found = refused(&[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]);
+    assert_eq!(found, FrameError::TooLarge(0xff_ffff));
     assert_eq!(refused(&[0, 0, 0, 0, 0, 0, 0, 1, 1]), FrameError::StreamZero);
-    assert_eq!(
-        refused(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5]),
-        FrameError::StreamZero
-    );
+    let found = refused(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5]);
+    assert_eq!(found, FrameError::StreamZero);
     assert_eq!(refused(&[0x80, 3, 0, 6, 0, 0, 0, 1, 7]), FrameError::Short(6));
-    assert_eq!(
-        refused(&[0x80, 3, 0, 1, 0, 0, 0, 14, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]),
-        FrameError::Headers(HeaderError::Corrupt)
-    );
+    let found = refused(&[0x80, 3, 0, 1, 0, 0, 0, 14, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+    assert_eq!(found, FrameError::Headers(HeaderError::Corrupt));
 }
 
 #[test]

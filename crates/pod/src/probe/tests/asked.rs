@@ -27,10 +27,15 @@ use tokio_rustls::TlsAcceptor;
 const PATIENCE: Duration = Duration::from_mins(1);
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
-/// Answers every request with what `answer` makes of its head, until the test ends. Returns the port.
-async fn server(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> u16 {
+async fn listen() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Answers every request with what `answer` makes of its head, until the test ends. Returns the port.
+async fn server(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> u16 {
+    let (listener, port) = listen().await;
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -76,6 +81,22 @@ async fn asked_of(container: Value, probe: Value, timeout: Duration, inside: &dy
     let (_, container) = pod_of(container);
     let probe: Probe = serde_json::from_value(probe).unwrap();
     ask(&probe, timeout, target(&container, inside)).await
+}
+
+/// What a probe of an open server finds wrong.
+async fn complaint(probe: Value, timeout: Duration) -> String {
+    match asked(probe, timeout).await {
+        Answer::Bad(words) => words,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bad(words: &str) -> Answer {
+    Answer::Bad(words.to_owned())
+}
+
+fn unknown(words: &str) -> Answer {
+    Answer::Unknown(words.to_owned())
 }
 
 async fn http(port: u16, path: &str) -> Answer {
@@ -128,19 +149,12 @@ async fn redirects_are_followed_on_the_same_host_only() {
         _ => reply(500, ""),
     })
     .await;
-    assert_eq!(
-        http(port, "/start").await,
-        Answer::Bad("HTTP probe failed with statuscode: 500".to_owned())
-    );
-    assert_eq!(
-        http(port, "/away").await,
-        Answer::Good,
-        "an answer that leads elsewhere is an answer"
-    );
+    let found = http(port, "/start").await;
+    assert_eq!(found, bad("HTTP probe failed with statuscode: 500"));
+    let away = http(port, "/away").await;
+    assert_eq!(away, Answer::Good, "an answer that leads elsewhere is an answer");
     assert_eq!(http(port, "/deep/relative").await, Answer::Good);
-    let Answer::Bad(words) = http(port, "/loop").await else {
-        panic!("it never ends")
-    };
+    let words = complaint(json!({"httpGet": {"port": port, "path": "/loop"}}), PATIENCE).await;
     assert!(words.ends_with("stopped after 10 redirects"), "{words}");
 }
 
@@ -156,8 +170,7 @@ async fn a_certificate_of_nobody_is_good_enough() {
         .with_single_cert(vec![key.cert.der().clone()], private)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listen().await;
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         talk(acceptor.accept(stream).await.unwrap(), &|_: &str| reply(200, "")).await;
@@ -169,15 +182,10 @@ async fn a_certificate_of_nobody_is_good_enough() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_in_time_is_not_well() {
     // The system accepts for a listener that never does.
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let Answer::Bad(words) = asked(json!({"httpGet": {"port": port}}), IMPATIENCE).await else {
-        panic!("it answered")
-    };
-    assert_eq!(
-        words,
-        format!("Get \"http://127.0.0.1:{port}/\": context deadline exceeded (no answer within 200ms)")
-    );
+    let (_listener, port) = listen().await;
+    let words = complaint(json!({"httpGet": {"port": port}}), IMPATIENCE).await;
+    let expected = format!("Get \"http://127.0.0.1:{port}/\": context deadline exceeded (no answer within 200ms)");
+    assert_eq!(words, expected);
 }
 
 /// A port that refuses connections: bound, so that no other test gets it, and never listening.
@@ -190,17 +198,12 @@ fn closed_port() -> (tokio::net::TcpSocket, u16) {
 
 #[tokio::test]
 async fn a_port_that_is_open_is_well() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    assert_eq!(
-        asked(json!({"tcpSocket": {"port": port}}), PATIENCE).await,
-        Answer::Good
-    );
-    let named = json!({"name": "a", "ports": [{"name": "web", "containerPort": port}]});
-    assert_eq!(
-        asked_of(named, json!({"tcpSocket": {"port": "web"}}), PATIENCE, &NothingInside).await,
-        Answer::Good
-    );
+    let (_listener, port) = listen().await;
+    let numbered = asked(json!({"tcpSocket": {"port": port}}), PATIENCE).await;
+    let container = json!({"name": "a", "ports": [{"name": "web", "containerPort": port}]});
+    let probe = json!({"tcpSocket": {"port": "web"}});
+    let named = asked_of(container, probe, PATIENCE, &NothingInside).await;
+    assert_eq!([numbered, named], [Answer::Good, Answer::Good]);
 }
 
 #[tokio::test]
@@ -211,23 +214,16 @@ async fn a_port_that_is_closed_is_not() {
         json!({"httpGet": {"port": port}}),
         json!({"grpc": {"port": port}}),
     ] {
-        let Answer::Bad(words) = asked(probe, PATIENCE).await else {
-            panic!("somebody took the port")
-        };
-        assert!(
-            words.contains(&format!("127.0.0.1:{port}")) && words.to_lowercase().contains("refused"),
-            "{words}"
-        );
+        let words = complaint(probe, PATIENCE).await;
+        let refused = words.to_lowercase().contains("refused");
+        assert!(refused && words.contains(&format!("127.0.0.1:{port}")), "{words}");
     }
 }
 
 #[tokio::test]
 async fn a_port_that_has_no_such_name_says_nothing_about_the_container() {
     let answer = asked(json!({"tcpSocket": {"port": "web"}}), PATIENCE).await;
-    assert_eq!(
-        answer,
-        Answer::Unknown("couldn't find port: String(\"web\") in container a".to_owned())
-    );
+    assert_eq!(answer, unknown("couldn't find port: String(\"web\") in container a"));
 }
 
 struct Shell;
@@ -250,22 +246,17 @@ impl Inside for Shell {
 
 #[tokio::test]
 async fn a_program_in_the_container_says_how_it_is() {
-    let run = |word: &str, timeout| {
-        asked_of(
-            json!({"name": "a"}),
-            json!({"exec": {"command": [word]}}),
-            timeout,
-            &Shell,
-        )
-    };
+    let run = async |word: &str, timeout| run_inside(word, timeout, &Shell).await;
     assert_eq!(run("good", PATIENCE).await, Answer::Good);
-    assert_eq!(run("bad", PATIENCE).await, Answer::Bad("no such file".to_owned()));
-    assert_eq!(
-        run("gone", PATIENCE).await,
-        Answer::Unknown("the guest does not answer".to_owned())
-    );
-    let words = "command timed out: [\"hang\"] timed out after 200ms".to_owned();
-    assert_eq!(run("hang", IMPATIENCE).await, Answer::Bad(words));
+    assert_eq!(run("bad", PATIENCE).await, bad("no such file"));
+    assert_eq!(run("gone", PATIENCE).await, unknown("the guest does not answer"));
+    let words = "command timed out: [\"hang\"] timed out after 200ms";
+    assert_eq!(run("hang", IMPATIENCE).await, bad(words));
+}
+
+async fn run_inside(word: &str, timeout: Duration, inside: &dyn Inside) -> Answer {
+    let probe = json!({"exec": {"command": [word]}});
+    asked_of(json!({"name": "a"}), probe, timeout, inside).await
 }
 
 /// A way into a container that fails as often as it says.
@@ -284,16 +275,10 @@ impl Inside for Shaky {
 async fn a_program_that_could_not_be_run_is_tried_three_times() {
     let run = async |failures| {
         let inside = Shaky(AtomicUsize::new(failures));
-        asked_of(
-            json!({"name": "a"}),
-            json!({"exec": {"command": ["x"]}}),
-            PATIENCE,
-            &inside,
-        )
-        .await
+        run_inside("x", PATIENCE, &inside).await
     };
     assert_eq!(run(2).await, Answer::Good);
-    assert_eq!(run(3).await, Answer::Unknown("the line broke".to_owned()));
+    assert_eq!(run(3).await, unknown("the line broke"));
 }
 
 #[tokio::test]
@@ -306,25 +291,17 @@ async fn hooks_run_and_fail_in_words() {
     };
     assert_eq!(run(json!({"exec": {"command": ["good"]}})).await, Ok(()));
     assert_eq!(run(json!({"sleep": {"seconds": 0}})).await, Ok(()));
-    assert_eq!(
-        run(json!({"httpGet": {"port": port}})).await,
-        Ok(()),
-        "any answer will do"
-    );
+    let asked = run(json!({"httpGet": {"port": port}})).await;
+    assert_eq!(asked, Ok(()), "any answer will do");
     let failed = run(json!({"exec": {"command": ["bad"]}})).await.unwrap_err();
     assert_eq!(failed, "command [\"bad\"] exited with 2: no such file");
-    assert!(
-        run(json!({"tcpSocket": {"port": 1}}))
-            .await
-            .unwrap_err()
-            .starts_with("invalid handler")
-    );
+    let invalid = run(json!({"tcpSocket": {"port": 1}})).await.unwrap_err();
+    assert!(invalid.starts_with("invalid handler"), "{invalid}");
 }
 
 /// A health service: SERVING for no name, NOT_SERVING for `down`, an error for others, and silence for `slow`.
 async fn health() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listen().await;
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -372,21 +349,22 @@ async fn check(
 #[tokio::test]
 async fn a_health_service_says_how_it_is() {
     let port = health().await;
-    let of = |service: &str, timeout| asked(json!({"grpc": {"port": port, "service": service}}), timeout);
-    assert_eq!(of("", PATIENCE).await, Answer::Good);
-    let words = "service unhealthy (responded with \"NOT_SERVING\")".to_owned();
-    assert_eq!(of("down", PATIENCE).await, Answer::Bad(words));
-    let Answer::Bad(words) = of("none", PATIENCE).await else {
-        panic!("it is not there")
-    };
+    let probe = |service: &str| json!({"grpc": {"port": port, "service": service}});
+    assert_eq!(asked(probe(""), PATIENCE).await, Answer::Good);
+    let none = complaint(probe("none"), PATIENCE).await;
     assert!(
-        words.starts_with("error: this server does not implement the grpc health protocol"),
-        "{words}"
+        none.starts_with("error: this server does not implement the grpc health protocol"),
+        "{none}"
     );
-    let Answer::Bad(words) = of("other", PATIENCE).await else {
-        panic!("it is not there")
-    };
-    assert_eq!(words, "error: health rpc probe failed: code 5: unknown service");
-    let words = "timeout: health rpc did not complete within 200ms".to_owned();
-    assert_eq!(of("slow", IMPATIENCE).await, Answer::Bad(words));
+    for (service, timeout, words) in [
+        ("down", PATIENCE, "service unhealthy (responded with \"NOT_SERVING\")"),
+        (
+            "other",
+            PATIENCE,
+            "error: health rpc probe failed: code 5: unknown service",
+        ),
+        ("slow", IMPATIENCE, "timeout: health rpc did not complete within 200ms"),
+    ] {
+        assert_eq!(complaint(probe(service), timeout).await, words, "{service}");
+    }
 }

@@ -28,6 +28,11 @@ fn due(probes: &Probes) -> Option<(Kind, i64)> {
     probes.due().map(|due: Due<'_>| (due.kind, due.at.as_second() - NOW))
 }
 
+/// What follows from an answer at a second.
+fn hear(probes: &mut Probes, kind: Kind, answer: &Answer, second: i64) -> Option<News> {
+    probes.observe(kind, answer, at(NOW + second))
+}
+
 fn bad() -> Answer {
     Answer::Bad("no".to_owned())
 }
@@ -45,7 +50,7 @@ fn without_probes_a_container_is_ready_and_nobody_asks() {
 fn the_first_question_waits_for_the_delay_and_the_others_for_the_period() {
     let mut probes = probes(json!({"readinessProbe": {"initialDelaySeconds": 7, "periodSeconds": 5}}));
     assert_eq!(due(&probes), Some((Kind::Readiness, 7)));
-    probes.observe(Kind::Readiness, &Answer::Good, at(NOW + 8));
+    hear(&mut probes, Kind::Readiness, &Answer::Good, 8);
     assert_eq!(due(&probes), Some((Kind::Readiness, 13)));
 }
 
@@ -55,36 +60,29 @@ fn defaults_are_those_of_kubernetes() {
     assert_eq!(probes.due().unwrap().timeout, Duration::from_secs(1));
     for second in [0, 10] {
         assert_eq!(due(&probes), Some((Kind::Liveness, second)));
-        assert_eq!(probes.observe(Kind::Liveness, &bad(), at(NOW + second)), None);
+        assert_eq!(hear(&mut probes, Kind::Liveness, &bad(), second), None);
     }
-    assert_eq!(
-        probes.observe(Kind::Liveness, &bad(), at(NOW + 20)),
-        Some(News::Unhealthy(Kind::Liveness))
-    );
-    assert_eq!(
-        due(&probes),
-        None,
-        "it is being ended, and the next instance is asked anew"
-    );
+    let found = hear(&mut probes, Kind::Liveness, &bad(), 20);
+    assert_eq!(found, Some(News::Unhealthy(Kind::Liveness)));
+    let found = due(&probes);
+    assert_eq!(found, None, "it is being ended, and the next instance is asked anew");
 }
 
 #[test]
 fn a_good_answer_between_bad_ones_begins_the_count_anew() {
     let mut probes = probes(json!({"livenessProbe": {"failureThreshold": 2}}));
     for answer in [bad(), Answer::Good, bad()] {
-        assert_eq!(probes.observe(Kind::Liveness, &answer, at(NOW)), None);
+        assert_eq!(hear(&mut probes, Kind::Liveness, &answer, 0), None);
     }
-    assert_eq!(
-        probes.observe(Kind::Liveness, &bad(), at(NOW)),
-        Some(News::Unhealthy(Kind::Liveness))
-    );
+    let found = hear(&mut probes, Kind::Liveness, &bad(), 0);
+    assert_eq!(found, Some(News::Unhealthy(Kind::Liveness)));
 }
 
 #[test]
 fn a_question_that_could_not_be_asked_counts_for_nothing() {
     let mut probes = probes(json!({"livenessProbe": {"failureThreshold": 1}}));
     let answer = Answer::Unknown("no way in".to_owned());
-    assert_eq!(probes.observe(Kind::Liveness, &answer, at(NOW)), None);
+    assert_eq!(hear(&mut probes, Kind::Liveness, &answer, 0), None);
     assert_eq!(
         due(&probes),
         Some((Kind::Liveness, 10)),
@@ -99,23 +97,16 @@ fn nothing_else_is_asked_before_the_startup_probe_has_passed() {
         (due(&probes), probes.started(), probes.ready()),
         (Some((Kind::Startup, 0)), false, false)
     );
-    assert_eq!(probes.observe(Kind::Startup, &bad(), at(NOW)), None);
+    assert_eq!(hear(&mut probes, Kind::Startup, &bad(), 0), None);
     assert_eq!(due(&probes), Some((Kind::Startup, 10)));
-    assert_eq!(
-        probes.observe(Kind::Startup, &Answer::Good, at(NOW + 10)),
-        Some(News::Started)
-    );
-    assert_eq!(
-        due(&probes),
-        Some((Kind::Liveness, 0)),
-        "what was gated is asked at once"
-    );
-    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 10));
+    let found = hear(&mut probes, Kind::Startup, &Answer::Good, 10);
+    assert_eq!(found, Some(News::Started));
+    let found = due(&probes);
+    assert_eq!(found, Some((Kind::Liveness, 0)), "what was gated is asked at once");
+    hear(&mut probes, Kind::Liveness, &Answer::Good, 10);
     assert_eq!(due(&probes), Some((Kind::Readiness, 0)));
-    assert_eq!(
-        probes.observe(Kind::Readiness, &Answer::Good, at(NOW + 10)),
-        Some(News::Ready)
-    );
+    let found = hear(&mut probes, Kind::Readiness, &Answer::Good, 10);
+    assert_eq!(found, Some(News::Ready));
     assert!(probes.ready());
 }
 
@@ -130,24 +121,19 @@ fn every_probe_has_its_own_time_whatever_the_clock_does() {
             .collect::<Vec<_>>()
     };
     assert_eq!(all(&probes, 0), [(Kind::Liveness, 0), (Kind::Readiness, 9)]);
-    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 3600));
+    hear(&mut probes, Kind::Liveness, &Answer::Good, 3600);
     assert_eq!(all(&probes, 3600)[0], (Kind::Liveness, 3605));
-    assert_eq!(
-        all(&probes, 10)[0],
-        (Kind::Liveness, 10),
-        "the clock went back by an hour"
-    );
-    probes.observe(Kind::Liveness, &Answer::Good, at(NOW + 10));
+    let found = all(&probes, 10)[0];
+    assert_eq!(found, (Kind::Liveness, 10), "the clock went back by an hour");
+    hear(&mut probes, Kind::Liveness, &Answer::Good, 10);
     assert_eq!(all(&probes, 10)[0], (Kind::Liveness, 15));
 }
 
 #[test]
 fn a_startup_probe_that_gives_up_ends_the_container_with_its_own_grace() {
     let mut probes = probes(json!({"startupProbe": {"failureThreshold": 1, "terminationGracePeriodSeconds": 3}}));
-    assert_eq!(
-        probes.observe(Kind::Startup, &bad(), at(NOW)),
-        Some(News::Unhealthy(Kind::Startup))
-    );
+    let found = hear(&mut probes, Kind::Startup, &bad(), 0);
+    assert_eq!(found, Some(News::Unhealthy(Kind::Startup)));
     let unhealthy = probes.unhealthy().unwrap();
     assert_eq!(
         (unhealthy.probe, unhealthy.grace),
@@ -158,7 +144,7 @@ fn a_startup_probe_that_gives_up_ends_the_container_with_its_own_grace() {
 #[test]
 fn readiness_comes_and_goes_by_its_thresholds() {
     let mut probes = probes(json!({"readinessProbe": {"successThreshold": 2, "failureThreshold": 2}}));
-    let mut told = |answer: Answer| probes.observe(Kind::Readiness, &answer, at(NOW));
+    let mut told = |answer: Answer| hear(&mut probes, Kind::Readiness, &answer, 0);
     assert_eq!([told(Answer::Good), told(Answer::Good)], [None, Some(News::Ready)]);
     assert_eq!(
         [told(bad()), told(bad()), told(bad())],
@@ -171,7 +157,7 @@ fn a_container_that_is_being_ended_is_only_asked_whether_it_is_ready() {
     let mut probes = probes(json!({"livenessProbe": {"failureThreshold": 1}, "readinessProbe": {"periodSeconds": 60}}));
     probes.end();
     assert_eq!(due(&probes).unwrap().0, Kind::Readiness);
-    assert_eq!(probes.observe(Kind::Liveness, &bad(), at(NOW)), None);
+    assert_eq!(hear(&mut probes, Kind::Liveness, &bad(), 0), None);
     assert_eq!(probes.unhealthy(), None);
 }
 
@@ -185,7 +171,7 @@ fn what_an_earlier_agent_knew_stays_true() {
     };
     let mut probes = Probes::adopted(&container, at(NOW), &known);
     assert!(probes.ready());
-    assert_eq!(probes.observe(Kind::Readiness, &bad(), at(NOW)), Some(News::NotReady));
+    assert_eq!(hear(&mut probes, Kind::Readiness, &bad(), 0), Some(News::NotReady));
     let mut facts = known.clone();
     probes.report(&mut facts);
     assert_eq!((facts.startup_passed, facts.readiness_passed), (true, false));

@@ -120,11 +120,8 @@ async fn told_to_end(world: &TartWorld, name: &VmName) -> (How, String) {
     let agent = world.tart();
     let process = running(world, name).await;
     let keeper = Pid::from_raw(i32::try_from(supervisor(&process)).unwrap()).unwrap();
-    assert_eq!(
-        rustix::process::getsid(Some(keeper)).unwrap(),
-        keeper,
-        "a session of its own"
-    );
+    let found = rustix::process::getsid(Some(keeper)).unwrap();
+    assert_eq!(found, keeper, "a session of its own");
     kill_process(keeper, Signal::TERM).unwrap();
     let exit = agent.ended(name).await.unwrap();
     assert!(exit.finished.is_some(), "somebody saw it");

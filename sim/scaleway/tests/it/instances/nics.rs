@@ -1,20 +1,19 @@
 //! Private NICs of Instances.
 
-use super::fate;
-use crate::harness::{Api, IPAM, VPC, instance};
-use russet_sim_scaleway::{BoxOutcome, Id, PrivateNics, Stage};
+use crate::harness::{Api, IPAM, VPC, instance, shows, text};
+use russet_sim_scaleway::{Id, PrivateNics};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 async fn nic(api: &Api, id: &Id, network: &Id) -> Value {
     let body = json!({"private_network_id": network});
-    let made = api.post(&format!("{}/private_nics", instance(id)), body).await;
+    let made = api.post(format!("{}/private_nics", instance(id)), body).await;
     assert_eq!(made.status, 201, "{made:?}");
     made.body["private_nic"].clone()
 }
 
 async fn rows(api: &Api, query: &str) -> Vec<Value> {
-    api.get(&format!("{IPAM}/ips?{query}")).await.ok()["ips"]
+    api.read(format!("{IPAM}/ips?{query}")).await["ips"]
         .as_array()
         .unwrap()
         .clone()
@@ -27,10 +26,10 @@ async fn a_nic_syncs_first_and_its_addresses_come_later_in_upper_case_and_ipv6_f
     let made = nic(&api, &id, &network).await;
     assert_eq!((&made["state"], &made["mac_address"]), (&json!("syncing"), &json!("")));
     api.advance(Duration::from_secs(5));
-    let list = api.get(&format!("{}/private_nics", instance(&id))).await.ok();
+    let list = api.read(format!("{}/private_nics", instance(&id))).await;
     let ready = &list["private_nics"][0];
     assert_eq!(ready["state"], "available");
-    let mac = ready["mac_address"].as_str().unwrap();
+    let mac = text(&ready["mac_address"]);
     assert_eq!(mac, mac.to_lowercase());
     let of_network = format!("private_network_id={network}");
     assert!(rows(&api, &of_network).await.is_empty(), "not yet");
@@ -43,10 +42,9 @@ async fn a_nic_syncs_first_and_its_addresses_come_later_in_upper_case_and_ipv6_f
             .collect::<Vec<_>>(),
         [true, false]
     );
-    assert_eq!(
-        found[1]["resource"],
-        json!({"type": "instance_private_nic", "id": ready["id"], "mac_address": mac.to_uppercase(), "name": "a"})
-    );
+    shows!(found[1], {
+        "resource": {"type": "instance_private_nic", "id": ready["id"], "mac_address": mac.to_uppercase(), "name": "a"},
+    });
     assert!(
         rows(&api, &format!("{of_network}&mac_address={mac}")).await.is_empty(),
         "compared as it is"
@@ -58,12 +56,9 @@ async fn a_nic_syncs_first_and_its_addresses_come_later_in_upper_case_and_ipv6_f
         2
     );
     assert_eq!(
-        rows(
-            &api,
-            &format!("{of_network}&resource_id={}", ready["id"].as_str().unwrap())
-        )
-        .await
-        .len(),
+        rows(&api, &format!("{of_network}&resource_id={}", text(&ready["id"])))
+            .await
+            .len(),
         2
     );
     // The vendor's SDK always names a type, and means none by this one: it found nothing here once.
@@ -73,9 +68,9 @@ async fn a_nic_syncs_first_and_its_addresses_come_later_in_upper_case_and_ipv6_f
             .len(),
         2
     );
-    api.get(&format!("{IPAM}/ips?{of_network}&zonal=fr-par-1"))
+    api.get(format!("{IPAM}/ips?{of_network}&zonal=fr-par-1"))
         .await
-        .refused(400, "invalid_arguments");
+        .invalid();
 }
 
 #[tokio::test]
@@ -97,20 +92,20 @@ async fn a_deleted_nic_holds_on_to_its_network_for_a_moment() {
     let made = nic(&api, &id, &network).await;
     api.advance(Duration::from_secs(5));
     let again = json!({"private_network_id": network});
-    api.post(&format!("{}/private_nics", instance(&id)), again)
+    api.post(format!("{}/private_nics", instance(&id)), again)
         .await
         .refused(409, "already_exists");
-    let path = format!("{}/private_nics/{}", instance(&id), made["id"].as_str().unwrap());
+    let path = format!("{}/private_nics/{}", instance(&id), text(&made["id"]));
     assert_eq!(api.delete(&path).await.status, 204);
-    assert_eq!(api.get(&path).await.ok()["private_nic"]["state"], "syncing");
-    api.delete(&path).await.refused(409, "transient_state");
+    assert_eq!(api.read(&path).await["private_nic"]["state"], "syncing");
+    api.delete(&path).await.busy();
     let pn = format!("{VPC}/private-networks/{network}");
-    api.delete(&pn).await.refused(412, "precondition_failed");
+    api.delete(&pn).await.unmet();
     api.advance(Duration::from_secs(5));
-    api.get(&path).await.refused(404, "not_found");
+    api.get(&path).await.missing();
     nic(&api, &id, &network).await;
-    api.delete(&instance(&id)).await.ok();
-    api.delete(&pn).await.refused(412, "precondition_failed");
+    api.delete(instance(&id)).await.ok();
+    api.delete(&pn).await.unmet();
     api.advance(Duration::from_secs(5));
     assert_eq!(api.delete(&pn).await.status, 204);
 }
@@ -119,9 +114,9 @@ async fn a_deleted_nic_holds_on_to_its_network_for_a_moment() {
 async fn a_nic_can_fail_to_sync() {
     let api = Api::start().await;
     let (id, network) = (api.instance("a").await, api.network("cache").await);
-    api.handle().perform(fate(Stage::Nic, BoxOutcome::Error)).unwrap();
+    api.decide("nic", Some("a"), "error");
     let made = nic(&api, &id, &network).await;
     api.advance(Duration::from_secs(5));
-    let path = format!("{}/private_nics/{}", instance(&id), made["id"].as_str().unwrap());
-    assert_eq!(api.get(&path).await.ok()["private_nic"]["state"], "syncing_error");
+    let path = format!("{}/private_nics/{}", instance(&id), text(&made["id"]));
+    assert_eq!(api.read(path).await["private_nic"]["state"], "syncing_error");
 }

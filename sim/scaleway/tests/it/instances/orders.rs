@@ -1,8 +1,8 @@
 //! What an Instance can be made of, and how it is found again.
 
 use super::{BOOT, STOP};
-use crate::harness::{Api, INSTANCE, instance, names};
-use russet_sim_scaleway::{DEFAULT_PROJECT, Deed, Id, NewInstances, Zone};
+use crate::harness::{Api, INSTANCE, INSTANCES, instance, names};
+use russet_sim_scaleway::{DEFAULT_PROJECT, Id, Zone};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn lists_count_in_a_header_have_small_pages_and_filter_by_all_tags() {
         api.instance(name).await;
     }
     let response = api
-        .request("GET", &format!("{INSTANCE}/servers?per_page=100&page=2"))
+        .request("GET", &format!("{INSTANCES}?per_page=100&page=2"))
         .send()
         .await
         .unwrap();
@@ -20,15 +20,12 @@ async fn lists_count_in_a_header_have_small_pages_and_filter_by_all_tags() {
     let body: Value = response.json().await.unwrap();
     assert_eq!((names(&body).len(), body.get("total_count")), (1, None));
     let found = async |query: &str| {
-        let path = format!("{INSTANCE}/servers?order=creation_date_asc&{query}");
-        api.get(&path).await.ok()
+        let path = format!("{INSTANCES}?order=creation_date_asc&{query}");
+        api.read(path).await
     };
     assert_eq!(names(&found("tags=capi,machine-uid%3Dtwo").await), ["two"]);
-    assert_eq!(
-        found("name=two").await["servers"].as_array().unwrap().len(),
-        2,
-        "a part of the name"
-    );
+    let named = found("name=two").await;
+    assert_eq!(named["servers"].as_array().unwrap().len(), 2, "a part of the name");
     assert_eq!(found("state=running").await, json!({"servers": []}));
     for bad in [
         "page_size=1",
@@ -37,9 +34,7 @@ async fn lists_count_in_a_header_have_small_pages_and_filter_by_all_tags() {
         "state=off",
         "order_by=x",
     ] {
-        api.get(&format!("{INSTANCE}/servers?{bad}"))
-            .await
-            .refused(400, "invalid_arguments");
+        api.get(format!("{INSTANCES}?{bad}")).await.invalid();
     }
 }
 
@@ -77,14 +72,9 @@ async fn what_an_instance_cannot_be_made_of_is_refused_and_nothing_is_made() {
         (changed("volumes", json!({"0": {"sise": 1}})), 400, "invalid_arguments"),
         (changed("public_ips", json!([DEFAULT_PROJECT])), 404, "not_found"),
     ] {
-        api.post(&format!("{INSTANCE}/servers"), order.clone())
-            .await
-            .refused(status, kind);
+        api.post(INSTANCES, order.clone()).await.refused(status, kind);
     }
-    let body = api
-        .post(&format!("{INSTANCE}/servers"), json!({}))
-        .await
-        .refused(400, "invalid_arguments");
+    let body = api.post(INSTANCES, json!({})).await.invalid();
     assert_eq!(body["details"][0]["argument_name"], "commercial_type");
     assert!(api.handle().instances().is_empty() && api.handle().volumes().is_empty());
     assert!(api.handle().bill().lines.is_empty());
@@ -94,23 +84,12 @@ async fn what_an_instance_cannot_be_made_of_is_refused_and_nothing_is_made() {
 async fn a_type_that_is_sold_out_can_be_made_but_not_started() {
     let api = Api::start().await;
     let zone = Zone::new("fr-par-1");
-    let sold_out = Deed::SetStock {
-        zone: zone.clone(),
-        server_type: "PRO2-S".to_owned(),
-        count: 0,
-    };
-    api.handle().perform(sold_out).unwrap();
+    api.set_stock("PRO2-S", 0);
     let id = api.instance("a").await;
     api.act(&id, "poweron").await.refused(412, "out_of_stock");
-    let stock = api.get(&format!("{INSTANCE}/products/servers/availability")).await.ok();
+    let stock = api.read(format!("{INSTANCE}/products/servers/availability")).await;
     assert_eq!(stock["servers"]["PRO2-S"]["availability"], "shortage");
-    api.handle()
-        .perform(Deed::SetStock {
-            zone: zone.clone(),
-            server_type: "PRO2-S".to_owned(),
-            count: 1,
-        })
-        .unwrap();
+    api.set_stock("PRO2-S", 1);
     api.act(&id, "poweron").await.ok();
     assert_eq!(api.handle().stock(&zone, "PRO2-S"), Some(0));
     api.advance(BOOT);
@@ -123,33 +102,14 @@ async fn a_type_that_is_sold_out_can_be_made_but_not_started() {
 async fn servers_of_other_projects_are_seen_only_by_keys_that_may() {
     let mut api = Api::start().await;
     let other: Id = "0a11ce00-0000-4000-a000-00000000000f".parse().unwrap();
-    let project = Deed::AddProject {
-        id: other.clone(),
-        name: "other".to_owned(),
-        organization_id: None,
-    };
-    api.handle().perform(project).unwrap();
-    let new = NewInstances {
-        project_id: Some(other.clone()),
-        name: "foreign".to_owned(),
-        ..NewInstances::default()
-    };
-    let id = api.handle().perform(Deed::AddInstances(new)).unwrap().pop().unwrap();
-    let list = format!("{INSTANCE}/servers");
-    assert!(names(&api.get(&list).await.ok()).is_empty());
-    api.get(&instance(&id)).await.refused(403, "permissions_denied");
-    let key = Deed::AddKey {
-        access_key: "SCWWIDE".to_owned(),
-        secret_key: "wide".to_owned(),
-        organization_id: None,
-        projects: None,
-        permission_sets: crate::harness::provider_without(&[]),
-        expires_at: None,
-    };
-    api.handle().perform(key).unwrap();
-    api.use_token(Some("wide"));
-    assert_eq!(names(&api.get(&list).await.ok()), ["foreign"]);
-    assert!(names(&api.get(&format!("{list}?project={DEFAULT_PROJECT}")).await.ok()).is_empty());
+    api.deed(json!({"deed": "add_project", "id": other, "name": "other"}));
+    let id = api.made(json!({"deed": "add_instances", "project_id": other, "name": "foreign"}));
+    let list = INSTANCES;
+    assert!(names(&api.read(list).await).is_empty());
+    api.get(instance(&id)).await.denied();
+    api.use_key("wide", None, crate::harness::provider_without(&[]));
+    assert_eq!(names(&api.read(list).await), ["foreign"]);
+    assert!(names(&api.read(format!("{list}?project={DEFAULT_PROJECT}")).await).is_empty());
 }
 
 #[tokio::test]
@@ -158,7 +118,7 @@ async fn the_marketplace_knows_which_image_boots_which_type_and_asks_for_no_toke
     api.use_token(None);
     let path =
         "/marketplace/v2/local-images?image_label=ubuntu_noble&zone=fr-par-1&order_by=type_asc&type=unknown_type";
-    let all = api.get(path).await.ok();
+    let all = api.read(path).await;
     assert_eq!(all["total_count"], 3);
     let boots = |number: usize, name: &str| {
         let types = all["local_images"][number]["compatible_commercial_types"]
@@ -170,8 +130,6 @@ async fn the_marketplace_knows_which_image_boots_which_type_and_asks_for_no_toke
     assert_eq!([boots(0, "DEV1-S"), boots(0, "PRO2-S")], [true, false]);
     assert_eq!([boots(1, "COPARM1-2C-8G"), boots(1, "PRO2-S")], [true, false]);
     assert_eq!([boots(2, "DEV1-S"), boots(2, "PRO2-S")], [true, true]);
-    api.get("/marketplace/v2/local-images?zone=fr-par-1")
-        .await
-        .refused(400, "invalid_arguments");
+    api.get("/marketplace/v2/local-images?zone=fr-par-1").await.invalid();
     api.get("/marketplace/v2/images").await.refused(501, "not_emulated");
 }

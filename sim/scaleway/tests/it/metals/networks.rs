@@ -1,7 +1,7 @@
 //! The option for private networks, and the networks of a server.
 
 use super::{ATTACH, DELIVERY, INSTALL, OPTION, ORDER, row};
-use crate::harness::{Api, IPAM, METAL, METAL_V3, VPC, metal};
+use crate::harness::{Api, IPAM, METAL, METAL_V3, METALS, VPC, id_of, metal, shows};
 use russet_sim_scaleway::{DEFAULT_PROJECT, EarlyAttachment, Id, MicroEuro};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn network_option(api: &Api) -> Value {
 
 async fn attach(api: &Api, id: &Id, network: &Id) -> Value {
     let body = json!({"private_network_id": network});
-    api.post(&format!("{}/private-networks", metal(id)), body).await.ok()
+    api.post(format!("{}/private-networks", metal(id)), body).await.ok()
 }
 
 #[tokio::test]
@@ -32,17 +32,11 @@ async fn an_option_takes_its_time_and_its_money() {
     assert_eq!(added["options"][0]["status"], "option_status_enabling");
     assert!(added["options"][0]["private_network"].is_object());
     api.post(&path, json!({})).await.refused(409, "already_exists");
-    api.delete(&path).await.refused(409, "transient_state");
+    api.delete(&path).await.busy();
     assert_eq!(api.handle().bill().per_hour, MicroEuro(263_000 + 14_000));
     api.advance(OPTION);
-    assert_eq!(
-        api.metal_shown(&id).await["options"][0]["status"],
-        "option_status_enable"
-    );
-    assert_eq!(
-        api.delete(&path).await.ok()["options"][0]["status"],
-        "option_status_disabling"
-    );
+    shows!(api.metal_shown(&id).await["options"][0], {"status": "option_status_enable"});
+    shows!(api.delete(&path).await.ok()["options"][0], {"status": "option_status_disabling"});
     api.advance(OPTION);
     assert_eq!(api.metal_shown(&id).await["options"], json!([]));
     assert_eq!(api.handle().bill().per_hour, MicroEuro(263_000));
@@ -53,25 +47,20 @@ async fn a_network_attached_after_the_option_has_its_vlan_late_and_then_carries_
     let api = Api::start().await;
     let mut order = api.metal_order("a").await;
     order["option_ids"] = json!([network_option(&api).await]);
-    let made = api.post(&format!("{METAL}/servers"), order).await.ok();
-    let id: Id = made["id"].as_str().unwrap().parse().unwrap();
+    let made = api.post(METALS, order).await.ok();
+    let id: Id = id_of(&made);
     let network = api.network("cache").await;
     let body = json!({"private_network_id": network});
-    api.post(&format!("{}/private-networks", metal(&id)), body)
-        .await
-        .refused(409, "transient_state");
+    api.post(format!("{}/private-networks", metal(&id)), body).await.busy();
     api.advance(ORDER + DELIVERY + INSTALL);
     let attached = attach(&api, &id, &network).await;
-    assert_eq!(
-        (&attached["status"], &attached["vlan"]),
-        (&json!("attaching"), &Value::Null)
-    );
+    shows!(attached, {"status": "attaching", "vlan": null});
     assert!(attached.get("ipam_ip_ids").is_none(), "that is version 3");
     assert!(row(&api, &id).private.is_none());
     api.advance(ATTACH);
     let list = format!("server-private-networks?server_id={id}");
-    let v1 = api.get(&format!("{METAL}/{list}")).await.ok()["server_private_networks"][0].clone();
-    let v3 = api.get(&format!("{METAL_V3}/{list}")).await.ok()["server_private_networks"][0].clone();
+    let v1 = api.read(format!("{METAL}/{list}")).await["server_private_networks"][0].clone();
+    let v3 = api.read(format!("{METAL_V3}/{list}")).await["server_private_networks"][0].clone();
     assert_eq!((&v1["status"], &v1["vlan"]), (&json!("attached"), &v3["vlan"]));
     assert_eq!(v3["ipam_ip_ids"].as_array().unwrap().len(), 2);
     let leg = row(&api, &id).private.unwrap();
@@ -80,21 +69,19 @@ async fn a_network_attached_after_the_option_has_its_vlan_late_and_then_carries_
         (v1["vlan"].clone(), "172.16.0.2/22")
     );
     let rows = format!("{IPAM}/ips?private_network_id={network}&resource_type=baremetal_private_nic");
-    assert_eq!(api.get(&rows).await.ok()["total_count"], 0, "not yet");
+    assert_eq!(api.read(&rows).await["total_count"], 0, "not yet");
     api.advance(Duration::from_secs(2));
-    let found = api.get(&rows).await.ok();
+    let found = api.read(&rows).await;
     let resource = &found["ips"][0]["resource"];
     assert_eq!((&resource["id"], &resource["name"]), (&v1["id"], &json!("a")));
     assert_eq!(resource["mac_address"], leg.mac.to_uppercase());
     let path = format!("{}/private-networks/{network}", metal(&id));
     assert_eq!(api.delete(&path).await.status, 204);
-    api.delete(&path).await.refused(409, "transient_state");
+    api.delete(&path).await.busy();
     assert!(row(&api, &id).private.is_none());
     api.advance(Duration::from_secs(10));
-    assert_eq!(
-        api.delete(&format!("{VPC}/private-networks/{network}")).await.status,
-        204
-    );
+    let found = api.delete(format!("{VPC}/private-networks/{network}")).await.status;
+    assert_eq!(found, 204);
 }
 
 #[tokio::test]
@@ -105,16 +92,15 @@ async fn a_network_attached_before_the_option_looks_attached_and_stays_dark() {
         attach(&api, &id, &network).await;
         let option = network_option(&api).await;
         api.post(
-            &format!("{}/options/{}", metal(&id), option.as_str().unwrap()),
+            format!("{}/options/{}", metal(&id), option.as_str().unwrap()),
             json!({}),
         )
         .await
         .ok();
         api.advance(ATTACH);
         let list = api
-            .get(&format!("{METAL}/server-private-networks?server_id={id}"))
-            .await
-            .ok();
+            .read(format!("{METAL}/server-private-networks?server_id={id}"))
+            .await;
         assert!(
             list["server_private_networks"][0]["vlan"].is_number(),
             "nothing shows it"
@@ -123,7 +109,7 @@ async fn a_network_attached_before_the_option_looks_attached_and_stays_dark() {
         api.advance(OPTION);
         assert_eq!(row(&api, &id).private.is_some(), lights_up, "{setting:?}");
         let path = format!("{}/private-networks/{network}", metal(&id));
-        api.delete(&path).await.ok();
+        api.delete(path).await.ok();
         api.advance(Duration::from_secs(10));
         attach(&api, &id, &network).await;
         api.advance(ATTACH);
@@ -136,21 +122,16 @@ async fn networks_can_be_set_as_a_whole_in_both_versions() {
     let api = Api::start().await;
     let (id, a, b) = (api.installed("a").await, api.network("a").await, api.network("b").await);
     let body = json!({"private_network_ids": [a, b]});
-    let set = api
-        .send("PUT", &format!("{}/private-networks", metal(&id)), Some(body))
-        .await
-        .unwrap()
-        .ok();
+    let set = api.put(format!("{}/private-networks", metal(&id)), body).await.ok();
     assert_eq!(set["server_private_networks"].as_array().unwrap().len(), 2);
     api.advance(ATTACH);
     let v3 = format!("{METAL_V3}/servers/{id}/private-networks");
     let body = json!({"per_private_network_ipam_ip_ids": {b.as_str(): []}});
-    api.send("PUT", &v3, Some(body)).await.unwrap().ok();
+    api.put(v3, body).await.ok();
     api.advance(Duration::from_secs(10));
     let left = api
-        .get(&format!("{METAL}/server-private-networks?server_id={id}"))
-        .await
-        .ok();
+        .read(format!("{METAL}/server-private-networks?server_id={id}"))
+        .await;
     assert_eq!(
         (
             &left["total_count"],
@@ -159,12 +140,11 @@ async fn networks_can_be_set_as_a_whole_in_both_versions() {
         (&json!(1), &json!(b))
     );
     let unknown = json!({"private_network_ids": [DEFAULT_PROJECT]});
-    api.send("PUT", &format!("{}/private-networks", metal(&id)), Some(unknown))
+    api.put(format!("{}/private-networks", metal(&id)), unknown)
         .await
-        .unwrap()
-        .refused(404, "not_found");
+        .missing();
     let wrong = json!({"private_network_id": b, "ipam_ip_ids": []});
-    api.post(&format!("{}/private-networks", metal(&id)), wrong)
+    api.post(format!("{}/private-networks", metal(&id)), wrong)
         .await
-        .refused(400, "invalid_arguments");
+        .invalid();
 }

@@ -1,20 +1,20 @@
 //! What can be ordered, at what price, and how it is found again.
 
 use super::{DELIVERY, INSTALL, ORDER};
-use crate::harness::{Api, METAL, METAL_V3, metal, names};
-use russet_sim_scaleway::{Act, DEFAULT_PROJECT, Deed, Fault, NewMetals, Zone};
+use crate::harness::{Api, METAL, METAL_V3, METALS, metal, names, text};
+use russet_sim_scaleway::{Act, DEFAULT_PROJECT, Fault, Zone};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 #[tokio::test]
 async fn one_name_is_two_offers_and_both_take_from_one_shelf() {
     let api = Api::start().await;
-    let offers = api.get(&format!("{METAL}/offers?name=EM-B220E-NVME")).await.ok();
+    let offers = api.read(format!("{METAL}/offers?name=EM-B220E-NVME")).await;
     let mut periods: Vec<&str> = offers["offers"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|offer| offer["subscription_period"].as_str().unwrap())
+        .map(|offer| text(&offer["subscription_period"]))
         .collect();
     periods.sort_unstable();
     assert_eq!(periods, ["hourly", "monthly"]);
@@ -31,22 +31,15 @@ async fn one_name_is_two_offers_and_both_take_from_one_shelf() {
     );
     assert_eq!(api.offer().await["monthly_offer_id"], monthly["id"]);
     let zone = Zone::new("fr-par-1");
-    let stock = |count| Deed::SetStock {
-        zone: zone.clone(),
-        server_type: "EM-B220E-NVME".to_owned(),
-        count,
-    };
-    api.handle().perform(stock(1)).unwrap();
+    api.set_stock("EM-B220E-NVME", 1);
     assert_eq!(api.offer().await["stock"], "low");
     let id = api.metal("a").await;
     assert_eq!(api.offer().await["stock"], "empty");
     let mut order = api.metal_order("b").await;
     order["offer_id"] = monthly["id"].clone();
-    api.post(&format!("{METAL}/servers"), order)
-        .await
-        .refused(412, "out_of_stock");
+    api.post(METALS, order).await.refused(412, "out_of_stock");
     api.advance(ORDER + DELIVERY + INSTALL);
-    api.delete(&metal(&id)).await.ok();
+    api.delete(metal(&id)).await.ok();
     api.advance(Duration::from_mins(2));
     assert_eq!(api.handle().stock(&zone, "EM-B220E-NVME"), Some(1));
 }
@@ -91,37 +84,26 @@ async fn what_cannot_be_ordered_is_refused_and_nothing_is_made() {
             "invalid_arguments",
         ),
     ] {
-        api.post(&format!("{METAL}/servers"), order.clone())
-            .await
-            .refused(status, kind);
+        api.post(METALS, order.clone()).await.refused(status, kind);
     }
     assert!(api.handle().metals().is_empty() && api.handle().bill().lines.is_empty());
-    api.get("/baremetal/v1/zones/fr-par-3/servers")
+    api.get("/baremetal/v1/zones/fr-par-3/servers").await.invalid();
+    api.get(format!("{METALS}?tag=x")).await.invalid();
+    api.get(format!("{METAL}/offers?subscription_period=weekly"))
         .await
-        .refused(400, "invalid_arguments");
-    api.get(&format!("{METAL}/servers?tag=x"))
-        .await
-        .refused(400, "invalid_arguments");
-    api.get(&format!("{METAL}/offers?subscription_period=weekly"))
-        .await
-        .refused(400, "invalid_arguments");
-    api.get(&format!("{METAL_V3}/servers"))
+        .invalid();
+    api.get(format!("{METAL_V3}/servers"))
         .await
         .refused(404, "unknown_route");
-    api.get(&format!("{METAL}/settings")).await.refused(501, "not_emulated");
+    api.get(format!("{METAL}/settings")).await.refused(501, "not_emulated");
 }
 
 #[tokio::test]
 async fn servers_are_found_by_all_tags_a_part_of_the_name_one_of_the_states_and_the_project() {
     let api = Api::with_settings(|settings| settings.page_cap = Some(1)).await;
     api.metal("one").await;
-    let pool = NewMetals {
-        count: 2,
-        tags: vec!["pool".to_owned()],
-        ..NewMetals::default()
-    };
-    api.handle().perform(Deed::AddMetals(pool)).unwrap();
-    let found = async |query: &str| api.get(&format!("{METAL}/servers?{query}")).await.ok();
+    api.deed(json!({"deed": "add_metals", "count": 2, "tags": ["pool"]}));
+    let found = async |query: &str| api.read(format!("{METALS}?{query}")).await;
     let all = found("page=2&page_size=50").await;
     assert_eq!((&all["total_count"], names(&all).len()), (&json!(3), 1));
     assert_eq!(names(&found("tags=capi&tags=machine-uid%3Done").await), ["one"]);
@@ -129,9 +111,7 @@ async fn servers_are_found_by_all_tags_a_part_of_the_name_one_of_the_states_and_
     assert_eq!(found("name=tuist-kura-em-").await["total_count"], 2);
     assert_eq!(found("status=ready&status=stopped").await["total_count"], 2);
     assert_eq!(found(&format!("project_id={DEFAULT_PROJECT}")).await["total_count"], 3);
-    api.get(&format!("{METAL}/servers?status=on"))
-        .await
-        .refused(400, "invalid_arguments");
+    api.get(format!("{METALS}?status=on")).await.invalid();
 }
 
 #[tokio::test]
@@ -146,10 +126,10 @@ async fn the_usual_layout_passes_the_check_and_others_only_if_they_fit() {
         offer.as_str().unwrap(),
         os.as_str().unwrap()
     );
-    let usual = api.get(&path).await.ok();
+    let usual = api.read(path).await;
     let check = async |schema: &Value| {
         let body = json!({"offer_id": offer, "os_id": os, "partitioning_schema": schema});
-        api.post(&format!("{METAL}/partitioning-schemas/validate"), body).await
+        api.post(format!("{METAL}/partitioning-schemas/validate"), body).await
     };
     assert_eq!(check(&usual).await.status, 204);
     // Root shrinks to 64 GiB, and the rest becomes a mirrored /data.
@@ -182,7 +162,7 @@ async fn the_usual_layout_passes_the_check_and_others_only_if_they_fit() {
     }
     let mut order = api.metal_order("a").await;
     order["install"]["partitioning_schema"] = data.clone();
-    let made = api.post(&format!("{METAL}/servers"), order).await.ok();
+    let made = api.post(METALS, order).await.ok();
     assert_eq!(made["install"]["partitioning_schema"], data);
 }
 
@@ -190,38 +170,25 @@ async fn the_usual_layout_passes_the_check_and_others_only_if_they_fit() {
 async fn an_order_whose_answer_is_lost_is_found_by_its_tag() {
     let api = Api::with_settings(|settings| settings.list_lag = Duration::from_secs(5)).await;
     let order = api.metal_order("a").await;
-    api.handle()
-        .inject(Fault::new("POST", "/baremetal/v1/zones/*/servers", Act::Cut).after_effect());
-    let path = format!("{METAL}/servers");
-    assert!(api.send("POST", &path, Some(order)).await.is_err());
+    api.inject(Fault::new("POST", "/baremetal/v1/zones/*/servers", Act::Cut).after_effect());
+    let path = METALS;
+    assert!(api.send("POST", path, Some(order)).await.is_err());
     let tagged = format!("{path}?tags=machine-uid%3Da");
-    assert!(names(&api.get(&tagged).await.ok()).is_empty(), "the list lags");
+    assert!(names(&api.read(&tagged).await).is_empty(), "the list lags");
     api.advance(Duration::from_secs(5));
-    assert_eq!(names(&api.get(&tagged).await.ok()), ["a"]);
+    assert_eq!(names(&api.read(&tagged).await), ["a"]);
     let busy = Act::TooManyRequests { retry_after: 1 };
-    api.handle()
-        .inject(Fault::new("GET", "/baremetal/v1/zones/*/offers", busy));
-    assert_eq!(api.get(&format!("{METAL}/offers")).await.status, 429);
+    api.inject(Fault::new("GET", "/baremetal/v1/zones/*/offers", busy));
+    assert_eq!(api.get(format!("{METAL}/offers")).await.status, 429);
 }
 
 #[tokio::test]
 async fn a_key_without_the_set_is_refused_at_the_first_list() {
     let mut api = Api::start().await;
     let sets = crate::harness::provider_without(&[russet_sim_scaleway::PermissionSet::ElasticMetalFullAccess]);
-    let key = Deed::AddKey {
-        access_key: "SCWNOMETAL".to_owned(),
-        secret_key: "nometal".to_owned(),
-        organization_id: None,
-        projects: None,
-        permission_sets: sets,
-        expires_at: None,
-    };
-    api.handle().perform(key).unwrap();
-    api.use_token(Some("nometal"));
-    api.get(&format!("{METAL}/servers"))
-        .await
-        .refused(403, "permissions_denied");
-    api.get(&format!("{METAL}/offers")).await.ok();
+    api.use_key("nometal", None, sets);
+    api.get(METALS).await.denied();
+    api.read(format!("{METAL}/offers")).await;
 }
 
 #[tokio::test]
@@ -233,7 +200,7 @@ async fn every_price_on_the_bill_is_in_the_price_list() {
         ("elastic_metal", "EM-B220E-NVME", "hour", 263_000_000),
         ("block_storage", "Block Storage 5K", "gigabyte_hour", 118_000),
     ] {
-        let found = api.get(&format!("{list}&product_types={kind}")).await.ok();
+        let found = api.read(format!("{list}&product_types={kind}")).await;
         let fits = |one: &&Value| one["product"] == product && one["unit_of_measure"]["unit"] == unit;
         let one = found["products"].as_array().unwrap().iter().find(fits).unwrap();
         assert_eq!(one["price"]["retail_price"]["nanos"], nanos);
