@@ -265,10 +265,8 @@ mod tests {
                 .collect()
         };
         let seconds = "10.0 20.0 30.0 45.0 60.0 90.0 120.0 180.0 240.0 300.0 600.0 +Inf";
-        assert_eq!(
-            bounds("tart_kubelet_vm_boot_duration_seconds", "pool=\"ios\"").join(" "),
-            seconds
-        );
+        let found = bounds("tart_kubelet_vm_boot_duration_seconds", "pool=\"ios\"").join(" ");
+        assert_eq!(found, seconds);
         let seconds = "1.0 5.0 10.0 20.0 30.0 60.0 120.0 180.0 300.0 600.0 1200.0 1800.0 3600.0 +Inf";
         for (name, labels) in [
             ("tart_kubelet_pod_provision_delay_seconds", "pool=\"unknown\""),

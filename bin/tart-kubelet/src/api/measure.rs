@@ -315,14 +315,10 @@ mod tests {
 
     #[test]
     fn both_kinds_of_ps_are_understood() {
-        assert_eq!(
-            read(" 1  1024   0:01.50\n 7 2048  10:00.00\n"),
-            (3072, [(1, 150), (7, 60_000)].into())
-        );
-        assert_eq!(
-            read(" 1 100 00:00:02\n 2 50 1-00:00:01\n"),
-            (150, [(1, 200), (2, 8_640_100)].into())
-        );
+        let found = read(" 1  1024   0:01.50\n 7 2048  10:00.00\n");
+        assert_eq!(found, (3072, [(1, 150), (7, 60_000)].into()));
+        let found = read(" 1 100 00:00:02\n 2 50 1-00:00:01\n");
+        assert_eq!(found, (150, [(1, 200), (2, 8_640_100)].into()));
         assert_eq!(read("nonsense\n 5\n 5 6\n"), (0, BTreeMap::new()));
     }
 

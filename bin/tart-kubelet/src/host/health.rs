@@ -540,10 +540,8 @@ mod tests {
         let ready = health.ready();
         assert!(!ready.holds);
         assert_eq!(ready.message, "no screen; no tailnet");
-        assert_eq!(
-            health.conditions().iter().filter(|condition| condition.holds).count(),
-            1
-        );
+        let found = health.conditions().iter().filter(|condition| condition.holds).count();
+        assert_eq!(found, 1);
         assert!(!Health::default().ready().holds);
     }
 }

@@ -160,10 +160,8 @@ mod tests {
     #[test]
     fn an_annotation_names_images_and_what_is_none_is_said() {
         let (names, problems) = read(" ghcr.io/acme/mac:v2 , ghcr.io/acme/mac:v2,,mac");
-        assert_eq!(
-            names.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["ghcr.io/acme/mac:v2"]
-        );
+        let found = names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(found, ["ghcr.io/acme/mac:v2"]);
         assert_eq!(problems.len(), 1);
         assert!(problems[0].contains("names no registry"), "{problems:?}");
         assert_eq!(read("").0, []);

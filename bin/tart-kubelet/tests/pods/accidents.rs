@@ -2,7 +2,7 @@
 
 use crate::line::Line;
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, phase, restarts};
+use crate::stage::{Mac, PATIENCE, phase, restarts, until};
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
@@ -47,11 +47,10 @@ async fn killed_while(mac: &Mac, stage: &str, lead: impl AsyncFn() -> Result<Pod
 async fn ends_well(mac: &Mac, pod: &Pod) -> Result<()> {
     mac.until_running("job").await?;
     ensure!(mac.control.running()?.len() == 1, "{:?}", mac.control.running()?);
-    wait::until_true("its first words", PATIENCE, || async { Ok(mac.runs(pod) > 0) }).await?;
+    until("its first words", || Ok(mac.runs(pod) > 0)).await?;
     ensure!(mac.runs(pod) == 1, "it was started {} times", mac.runs(pod));
     mac.go(pod)?;
-    let (ended, exit) = mac.until_ended("job").await?;
-    ensure!((phase(&ended).as_str(), exit.exit_code) == ("Failed", 5), "{exit:?}");
+    let ended = mac.until_end("job", "Failed", 5).await?;
     ensure!(restarts(&ended) == Some(0));
     mac.delete_all(&["job"]).await
 }
@@ -92,10 +91,7 @@ pub(crate) async fn an_agent_killed_while_a_vm_runs_goes_on_with_it() -> Result<
         job(&mac).await
     })
     .await?;
-    wait::until_true("a VM without its agent", PATIENCE, || async {
-        Ok(mac.control.running()?.len() == 1)
-    })
-    .await?;
+    until("a VM without its agent", || Ok(mac.control.running()?.len() == 1)).await?;
     let before = mac.control.running()?;
     ensure!(mac.runs(&pod) == 0, "its container began without an address");
     mac.switch(|switches| switches.truncated_leases = false)?;
@@ -136,11 +132,7 @@ pub(crate) async fn an_agent_killed_after_the_end_still_tells_the_exit_code() ->
         ensure!(phase(&untold) == "Running", "{stage}: {:?}", untold.status);
         line.mend();
         let agent = mac.start()?;
-        let (ended, exit) = mac.until_ended("job").await?;
-        ensure!(
-            (phase(&ended).as_str(), exit.exit_code) == ("Failed", 5),
-            "{stage}: {exit:?}"
-        );
+        let ended = mac.until_end("job", "Failed", 5).await?;
         ensure!(restarts(&ended) == Some(0));
         mac.delete_all(&["job"]).await?;
         agent.killed().await?;
@@ -150,8 +142,7 @@ pub(crate) async fn an_agent_killed_after_the_end_still_tells_the_exit_code() ->
 
 /// Such an end was once called a success. (incident lost-exit-code)
 pub(crate) async fn an_end_while_the_agent_was_away_is_told_truly() -> Result<()> {
-    let mac = Mac::new("killa5").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("killa5").await?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
     agent.killed().await?;
@@ -163,14 +154,12 @@ pub(crate) async fn an_end_while_the_agent_was_away_is_told_truly() -> Result<()
     })
     .await?;
     let _agent = mac.start()?;
-    let (_, exit) = mac.until_ended("job").await?;
-    ensure!(exit.exit_code == 5, "{exit:?}");
+    mac.until_code("job", 5).await?;
     Ok(())
 }
 
 pub(crate) async fn a_pod_that_vanished_while_the_agent_was_away_leaves_nothing() -> Result<()> {
-    let mac = Mac::new("killa6").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("killa6").await?;
     mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
     agent.killed().await?;
@@ -183,10 +172,8 @@ pub(crate) async fn a_pod_that_vanished_while_the_agent_was_away_leaves_nothing(
 }
 
 pub(crate) async fn a_host_that_was_rebooted_does_not_call_it_a_success() -> Result<()> {
-    let mac = Mac::new("killa7").await?;
-    let agent = mac.start()?;
-    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("job").await?;
+    let (mac, agent) = Mac::started("killa7").await?;
+    mac.runs_on("job").await?;
     agent.killed().await?;
     mac.control.reboot()?;
     let _agent = mac.start()?;

@@ -1,8 +1,7 @@
 //! A wall clock that steps by hours, both ways, under an agent that runs.
 
-use crate::stage::{Mac, PATIENCE, is, phase, restarts};
+use crate::stage::{Mac, is, phase, restarts, until};
 use anyhow::{Context, Result, ensure};
-use russet_testkit::wait;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::Command;
@@ -100,7 +99,7 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     };
     let until_asked = || async {
         let before = asked();
-        wait::until_true("further questions", PATIENCE, || async { Ok(asked() > before + 1) }).await
+        until("further questions", || Ok(asked() > before + 1)).await
     };
     mac.until("job", "a container that runs", |pod| phase(pod) == "Running")
         .await?;
@@ -118,10 +117,7 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     mac.until("job", "a Pod that is ready", |pod| is(pod, "Ready")).await?;
     until_renewed(&mac).await?;
     // By this clock it has ended. Nobody tells the Pod; it has to be noticed.
-    wait::until_true("another token in the guest", PATIENCE, || async {
-        Ok(token()? != first)
-    })
-    .await?;
+    until("another token in the guest", || Ok(token()? != first)).await?;
     // It is right again, which is hours back.
     clock.step(0)?;
     until_renewed(&mac).await?;
@@ -145,8 +141,7 @@ pub(crate) async fn a_clock_that_steps_by_hours_ends_nothing_and_holds_up_nothin
     until_renewed(&mac).await?;
     ensure!(mac.control.running()? == vm, "its grace was over at once");
     mac.go(&pod)?;
-    let (_, exit) = mac.until_ended("job").await?;
-    ensure!(exit.exit_code == 7, "{exit:?}");
+    mac.until_code("job", 7).await?;
     mac.let_go("job").await?;
     mac.until_gone("job").await?;
     mac.until_empty().await?;

@@ -3,11 +3,10 @@
 use crate::housekeeping::until_said;
 use crate::line::Line;
 use crate::lives::WAITS;
-use crate::stage::{Mac, PATIENCE, container, ended_before, is, phase, restarts, waits};
+use crate::stage::{Mac, container, ended_before, is, phase, restarts, until, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use russet_testkit::wait;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,14 +50,13 @@ fn power_cut(mac: &Mac) -> Result<()> {
 
 /// All VMs went with the host. What ran is known to be lost, in words, and runs again where that is wanted.
 pub(crate) async fn a_host_that_was_rebooted_starts_again_what_shall_run() -> Result<()> {
-    let mac = Mac::new("fails1").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("fails1").await?;
     let job = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
     let always = json!({"spec": {"restartPolicy": "Always"}});
     let server = mac.run("server", &format!("{WAITS} 0"), always).await?;
     for (name, pod) in [("job", &job), ("server", &server)] {
         mac.until_running(name).await?;
-        wait::until_true("its first words", PATIENCE, || async { Ok(mac.runs(pod) == 1) }).await?;
+        until("its first words", || Ok(mac.runs(pod) == 1)).await?;
     }
     agent.killed().await?;
     power_cut(&mac)?;
@@ -75,7 +73,7 @@ pub(crate) async fn a_host_that_was_rebooted_starts_again_what_shall_run() -> Re
         .await?;
     let before = ended_before(&again).context("how the first one ended")?;
     ensure!(before.reason.as_deref() == Some("ContainerStatusUnknown"), "{before:?}");
-    wait::until_true("its second words", PATIENCE, || async { Ok(mac.runs(&server) == 2) }).await?;
+    until("its second words", || Ok(mac.runs(&server) == 2)).await?;
     ensure!(mac.control.running()?.len() == 1, "{:?}", mac.control.running()?);
     mac.delete_all(&["job", "server"]).await
 }
@@ -113,13 +111,10 @@ pub(crate) async fn an_api_server_that_is_away_is_told_the_truth_when_it_is_back
     ensure!(mac.control.running()? == vm, "{:?}", mac.control.running()?);
 
     line.mend();
-    let (ended, exit) = mac.until_ended("ends").await?;
-    ensure!((phase(&ended).as_str(), exit.exit_code) == ("Failed", 5), "{exit:?}");
-    mac.delete("ends").await?;
-    mac.until_gone("ends").await?;
+    mac.until_end("ends", "Failed", 5).await?;
+    mac.end("ends").await?;
 
-    mac.run("goes", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("goes").await?;
+    mac.runs_on("goes").await?;
     until_said(&mac, "Ready", "True", "").await?;
     line.cut();
     line.until_missed(1).await?;
@@ -139,7 +134,7 @@ pub(crate) async fn an_api_server_that_is_away_is_told_the_truth_when_it_is_back
     let after = mac.until_running("stays").await?;
     mac.until_gone("goes").await?;
     let colour = mac.work(&stays).with_file_name("pod").join("colour");
-    wait::until_true("what was changed meanwhile", PATIENCE, || async {
+    until("what was changed meanwhile", || {
         Ok(std::fs::read_to_string(&colour)? == "blue")
     })
     .await?;
@@ -235,7 +230,7 @@ pub(crate) async fn a_full_disk_holds_up_and_damages_nothing() -> Result<()> {
         .await?;
     ensure!(phase(&waits) == "Pending");
     std::fs::write(mac.control.guest_path(&vm, "/Users/admin/go"), "")?;
-    wait::until_true("the program to end", PATIENCE, || async {
+    until("the program to end", || {
         Ok(mac.control.guest_path(&vm, "/Users/admin/bye").exists())
     })
     .await?;
@@ -246,8 +241,7 @@ pub(crate) async fn a_full_disk_holds_up_and_damages_nothing() -> Result<()> {
     ensure!(all_is_whole(&state)? > 0);
 
     disk.free()?;
-    let (ended, exit) = mac.until_ended("ends").await?;
-    ensure!((phase(&ended).as_str(), exit.exit_code) == ("Failed", 5), "{exit:?}");
+    mac.until_end("ends", "Failed", 5).await?;
     mac.until_running("waits").await?;
     ensure!(mac.control.running()?.len() == 1, "{:?}", mac.control.running()?);
     ensure!(all_is_whole(&state)? > 0);

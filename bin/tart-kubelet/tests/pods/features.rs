@@ -23,8 +23,7 @@ async fn until_told(mac: &Mac, pod: &str, reason: &str, words: &str) -> Result<(
 }
 
 pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to() -> Result<()> {
-    let mac = Mac::new("feats1").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats1").await?;
     mac.control.push(
         "ghcr.io/acme/mac:v2",
         &Image {
@@ -116,8 +115,7 @@ pub(crate) async fn a_pod_follows_what_is_changed_about_it_and_what_it_refers_to
 }
 
 pub(crate) async fn a_container_knows_its_address_and_leaves_its_last_words() -> Result<()> {
-    let mac = Mac::new("feats2").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats2").await?;
     let script = r#"
         [ "$POD_IP" = "$GUEST_ADDRESS" ] || exit 11
         [ "$POD_IPS" = "$POD_IP" ] || exit 12
@@ -158,8 +156,7 @@ pub(crate) async fn a_container_knows_its_address_and_leaves_its_last_words() ->
 }
 
 pub(crate) async fn volumes_of_every_kind_are_where_they_belong() -> Result<()> {
-    let mac = Mac::new("feats3").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats3").await?;
     mac.make::<ConfigMap>(json!({"metadata": {"name": "conf"}, "data": {"key": "value"}}))
         .await?;
     mac.make::<Secret>(json!({"metadata": {"name": "hush"}, "stringData": {"word": "quiet"}}))
@@ -238,8 +235,7 @@ pub(crate) async fn volumes_of_every_kind_are_where_they_belong() -> Result<()> 
 /// Images of runners start by themselves: no script of ours runs in them, so nothing is put where the Pod mounts it. They find
 /// their environment and the token for dispatch beside each other, and leave their exit code.
 pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_and_its_token() -> Result<()> {
-    let mac = Mac::new("feats8").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats8").await?;
     let boot = r"
         cd '/Volumes/My Shared Files' || exit
         grep -q '^POOL=warm$' env/tuist.env || echo 11 >status/runner-rc
@@ -249,11 +245,14 @@ pub(crate) async fn an_image_that_brings_its_own_program_finds_its_environment_a
         [ -s status/runner-rc ] || echo 5 >status/runner-rc
         shutdown -h now
     ";
-    let image = Image {
-        boot: boot.to_owned(),
-        ..Image::default()
-    };
-    mac.control.push("ghcr.io/acme/runner:v1", &image)?;
+    let boot = boot.to_owned();
+    mac.control.push(
+        "ghcr.io/acme/runner:v1",
+        &Image {
+            boot,
+            ..Image::default()
+        },
+    )?;
     let more = json!({"spec": {
         "containers": [{
             "image": "ghcr.io/acme/runner:v1", "command": null,
@@ -322,8 +321,7 @@ async fn claim(mac: &Mac, name: &str, source: Value) -> Result<()> {
 /// A guest may put anything into a folder that it can write to: links to files of the host, pipes that never end, folders where a
 /// file should be. None of it may be followed, waited for or overwritten by the host, and its Pod goes on.
 pub(crate) async fn what_a_guest_plants_leads_its_host_nowhere() -> Result<()> {
-    let mac = Mac::new("feats4").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats4").await?;
     mac.make::<ConfigMap>(json!({"metadata": {"name": "conf"}, "data": {"key": "old"}}))
         .await?;
     let treasure = mac.host.path("treasure");
@@ -381,8 +379,7 @@ pub(crate) async fn what_a_guest_plants_leads_its_host_nowhere() -> Result<()> {
 }
 
 pub(crate) async fn a_restricted_namespace_runs_pods_and_what_cannot_be_kept_is_refused() -> Result<()> {
-    let mac = Mac::new("feats5").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats5").await?;
     let namespaces: Api<Namespace> = Api::all(mac.host.client.clone());
     let enforced = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     namespaces
@@ -406,7 +403,7 @@ pub(crate) async fn a_restricted_namespace_runs_pods_and_what_cannot_be_kept_is_
     let mut other = restricted;
     other["spec"]["securityContext"]["runAsUser"] = json!(501);
     mac.run("other", "true", other).await?;
-    let refused = mac.until("other", "a refusal", |pod| phase(pod) == "Failed").await?;
+    let refused = mac.until_failed("other").await?;
     let status = refused.status.context("a status")?;
     ensure!(status.reason.as_deref() == Some("UnsupportedByVM"), "{status:?}");
     ensure!(status.message.is_some_and(|message| message.contains("runAsUser")));
@@ -414,8 +411,7 @@ pub(crate) async fn a_restricted_namespace_runs_pods_and_what_cannot_be_kept_is_
 }
 
 pub(crate) async fn a_container_has_the_hardware_it_asked_for_and_its_hooks_run() -> Result<()> {
-    let mac = Mac::new("feats6").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats6").await?;
     let say = |word: &str| json!({"exec": {"command": ["sh", "-c", format!("echo {word} >>/opt/work/said")]}});
     let script = "trap 'echo term >>/opt/work/said; cat /opt/work/said >/dev/termination-log; exit 0' TERM; while :; do sleep 0.1; done";
     let with = |resources: Value| {
@@ -430,7 +426,7 @@ pub(crate) async fn a_container_has_the_hardware_it_asked_for_and_its_hooks_run(
     // More than the Mac has is refused in words.
     mac.run("greedy", script, with(json!({"requests": {"cpu": "100"}})))
         .await?;
-    let refused = mac.until("greedy", "a refusal", |pod| phase(pod) == "Failed").await?;
+    let refused = mac.until_failed("greedy").await?;
     ensure!(refused.status.and_then(|status| status.reason).as_deref() == Some("OutOfcpu"));
     let limits = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "5", "memory": "6Gi"}});
     let limited = mac.run("limited", script, with(limits)).await?;
@@ -461,8 +457,7 @@ pub(crate) async fn a_container_has_the_hardware_it_asked_for_and_its_hooks_run(
 }
 
 pub(crate) async fn a_port_of_the_node_leads_to_a_container() -> Result<()> {
-    let mac = Mac::new("feats7").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("feats7").await?;
     let taken = tokio::net::TcpListener::bind("127.77.9.9:28080").await?;
     let script = r#"exec python3 -c '
 import os, socket
@@ -483,7 +478,7 @@ while True:
     .await?;
     // Another Pod that wants it is not even taken on.
     mac.run("rival", &format!("{WAITS} 0"), port(28080)).await?;
-    let refused = mac.until("rival", "a refusal", |pod| phase(pod) == "Failed").await?;
+    let refused = mac.until_failed("rival").await?;
     ensure!(refused.status.and_then(|status| status.reason).as_deref() == Some("NodePorts"));
     drop(taken);
     let asked = async || {

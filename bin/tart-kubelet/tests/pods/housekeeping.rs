@@ -3,12 +3,11 @@
 use crate::harness::script;
 use crate::lives::WAITS;
 use crate::reaching::Reached;
-use crate::stage::{IMAGE, Mac, PATIENCE, phase, waits};
+use crate::stage::{IMAGE, Mac, PATIENCE, names, phase, until, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use russet_sim_tart::Image;
-use russet_testkit::wait;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -21,8 +20,9 @@ fn often() -> [&'static str; 3] {
 }
 
 fn second() -> Image {
+    let label = "second".to_owned();
     Image {
-        label: "second".to_owned(),
+        label,
         ..Image::default()
     }
 }
@@ -41,10 +41,13 @@ async fn until_node(mac: &Mac, what: &str, is: impl Fn(&Node) -> bool) -> Result
 
 pub(crate) async fn until_said(mac: &Mac, kind: &str, status: &str, words: &str) -> Result<Node> {
     let what = format!("a Node whose {kind} is {status} because of {words:?}");
-    until_node(mac, &what, |node| {
-        said(node, kind).is_some_and(|(is, message)| is == status && message.contains(words))
-    })
-    .await
+    let fits = |node: &Node| said(node, kind).is_some_and(|(is, message)| is == status && message.contains(words));
+    until_node(mac, &what, fits).await
+}
+
+/// The Node says this of a condition.
+fn is(node: &Node, kind: &str, status: &str) -> bool {
+    said(node, kind).is_some_and(|(is, _)| is == status)
 }
 
 /// Ready was always true: a Mac without a desktop session, without `tart` or off the tailnet took every Pod and ran none.
@@ -55,17 +58,10 @@ pub(crate) async fn a_node_says_what_keeps_it_from_running_pods_and_recovers() -
     let tailnet = "echo 127.77.9.9";
     script(&launchctl, aqua)?;
     script(&tailscale, tailnet)?;
-    let (launchctl_flag, tailscale_flag) = (
-        format!("--launchctl-binary={}", launchctl.display()),
-        format!("--tailscale-binary={}", tailscale.display()),
-    );
-    let _agent = mac.start_with(&[
-        "--node-ip-source=tailscale",
-        "--kubelet-bind-address=0",
-        &launchctl_flag,
-        &tailscale_flag,
-        OFTEN,
-    ])?;
+    let launchctl_flag = format!("--launchctl-binary={}", launchctl.display());
+    let tailscale_flag = format!("--tailscale-binary={}", tailscale.display());
+    let flags = ["--node-ip-source=tailscale", "--kubelet-bind-address=0", OFTEN];
+    let _agent = mac.start_with(&[&flags[..], &[&launchctl_flag, &tailscale_flag]].concat())?;
     let node = until_said(&mac, "Ready", "True", "running").await?;
     for (kind, status) in [
         ("MemoryPressure", "False"),
@@ -83,25 +79,21 @@ pub(crate) async fn a_node_says_what_keeps_it_from_running_pods_and_recovers() -
     let (tart, away) = (mac.host.path("bin/tart"), mac.host.path("bin/tart.away"));
     std::fs::rename(&tart, &away)?;
     let node = until_said(&mac, "Ready", "False", "is it installed?").await?;
-    ensure!(said(&node, "TartReady").is_some_and(|(is, _)| is == "False"));
-    ensure!(said(&node, "GUISession").is_some_and(|(is, _)| is == "True"));
+    ensure!(is(&node, "TartReady", "False"));
+    ensure!(is(&node, "GUISession", "True"));
     std::fs::rename(&away, &tart)?;
     until_said(&mac, "Ready", "True", "running").await?;
 
-    script(
-        &launchctl,
-        "echo 'Could not find domain for user gui: 501' >&2; exit 113",
-    )?;
+    let nobody = "echo 'Could not find domain for user gui: 501' >&2; exit 113";
+    script(&launchctl, nobody)?;
     let node = until_said(&mac, "Ready", "False", "nobody is logged in on the host's screen").await?;
-    ensure!(said(&node, "TartReady").is_some_and(|(is, _)| is == "True"));
-    ensure!(said(&node, "GUISession").is_some_and(|(is, _)| is == "False"));
+    ensure!(is(&node, "TartReady", "True"));
+    ensure!(is(&node, "GUISession", "False"));
     script(&launchctl, aqua)?;
-    script(
-        &tailscale,
-        "echo 'no current Tailscale IPs; state: NeedsLogin' >&2; exit 1",
-    )?;
+    let left = "echo 'no current Tailscale IPs; state: NeedsLogin' >&2; exit 1";
+    script(&tailscale, left)?;
     let node = until_said(&mac, "NetworkUnavailable", "True", "state: NeedsLogin").await?;
-    ensure!(said(&node, "Tailnet").is_some_and(|(is, _)| is == "False"));
+    ensure!(is(&node, "Tailnet", "False"));
     until_said(&mac, "Ready", "False", "not on the tailnet").await?;
     script(&tailscale, tailnet)?;
     until_said(&mac, "Ready", "True", "running").await?;
@@ -114,47 +106,37 @@ pub(crate) async fn a_node_says_that_memory_or_processes_are_short_and_recovers(
     let (sysctl, ps) = (mac.host.path("bin/sysctl"), mac.host.path("bin/ps"));
     let level = |level: u32| {
         let level = format!("'-n kern.memorystatus_vm_pressure_level') echo {level};;");
-        script(
-            &sysctl,
-            &format!("case \"$*\" in '-n kern.maxproc') echo 10;; {level} *) exit 1;; esac"),
-        )
+        let answers = format!("case \"$*\" in '-n kern.maxproc') echo 10;; {level} *) exit 1;; esac");
+        script(&sysctl, &answers)
     };
     let processes = |count: u32| script(&ps, &format!("[ \"$*\" = '-A -o pid=' ] && seq {count}"));
     level(1)?;
     processes(9)?;
-    let (sysctl_flag, ps_flag) = (
-        format!("--sysctl-binary={}", sysctl.display()),
-        format!("--ps-binary={}", ps.display()),
-    );
+    let sysctl_flag = format!("--sysctl-binary={}", sysctl.display());
+    let ps_flag = format!("--ps-binary={}", ps.display());
     let _agent = mac.start_with(&[&often()[..], &[&sysctl_flag, &ps_flag]].concat())?;
     until_said(&mac, "MemoryPressure", "False", "there is memory").await?;
     until_said(&mac, "PIDPressure", "False", "there is room").await?;
 
     level(4)?;
     let node = until_said(&mac, "MemoryPressure", "True", "critical").await?;
-    ensure!(said(&node, "PIDPressure").is_some_and(|(is, _)| is == "False"));
+    ensure!(is(&node, "PIDPressure", "False"));
     mac.run("job", "true", json!({})).await?;
     let (message, _) = until_evicted(&mac, "job").await?;
-    ensure!(
-        message == "Pod was rejected: The node had condition: [MemoryPressure]. ",
-        "{message}"
-    );
+    ensure!(message == rejected("MemoryPressure"), "{message}");
     processes(10)?;
     until_said(&mac, "PIDPressure", "True", "nearly as many processes").await?;
     // Programs that do not answer change nothing, however often they are asked.
     let asked = mac.host.path("asked");
     script(&sysctl, &format!("echo >>{}; exit 1", asked.display()))?;
     script(&ps, "exit 1")?;
-    wait::until_true("a few questions", PATIENCE, || async {
+    until("a few questions", || {
         Ok(std::fs::read(&asked).is_ok_and(|lines| lines.len() > 4))
     })
     .await?;
     mac.run("again", "true", json!({})).await?;
     let (message, _) = until_evicted(&mac, "again").await?;
-    ensure!(
-        message == "Pod was rejected: The node had condition: [MemoryPressure PIDPressure]. ",
-        "{message}"
-    );
+    ensure!(message == rejected("MemoryPressure PIDPressure"), "{message}");
 
     level(2)?;
     processes(9)?;
@@ -165,12 +147,14 @@ pub(crate) async fn a_node_says_that_memory_or_processes_are_short_and_recovers(
     mac.stayed_within_its_rights()
 }
 
+fn rejected(conditions: &str) -> String {
+    format!("Pod was rejected: The node had condition: [{conditions}]. ")
+}
+
 fn goldens(node: &Node) -> Vec<String> {
     let labels = node.metadata.labels.iter().flatten();
-    labels
-        .filter(|(key, value)| key.starts_with("tuist.dev/golden-") && *value == "true")
-        .map(|(key, _)| key.clone())
-        .collect()
+    let golden = labels.filter(|(key, value)| key.starts_with("tuist.dev/golden-") && *value == "true");
+    golden.map(|(key, _)| key.clone()).collect()
 }
 
 fn has_image(node: &Node, name: &str) -> bool {
@@ -180,31 +164,36 @@ fn has_image(node: &Node, name: &str) -> bool {
 }
 
 fn golden_vms(mac: &Mac) -> Vec<String> {
-    let entries = std::fs::read_dir(mac.control.home().join("vms"));
-    let names = entries.into_iter().flatten().flatten();
-    names
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+    let entries = std::fs::read_dir(mac.control.home().join("vms"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    names(entries)
         .filter(|name| name.starts_with("tuist-golden-"))
         .collect()
 }
 
 /// Makes the agent's memory of all images a few days older. The agent must not run.
 fn age(mac: &Mac) -> Result<()> {
-    let path = mac.host.path("state/images.json");
-    let mut memory: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-    for note in memory.as_object_mut().context("notes")?.values_mut() {
+    remember(mac, |note| {
         note["used"] = json!("2020-01-01T00:00:00Z");
         note["idle"] = json!("2020-01-01T00:00:00Z");
-    }
+    })
+}
+
+/// Changes what the agent remembers of each image. It must not run.
+fn remember(mac: &Mac, change: impl Fn(&mut Value)) -> Result<()> {
+    let path = mac.host.path("state/images.json");
+    let mut memory: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    memory.as_object_mut().context("notes")?.values_mut().for_each(change);
     Ok(std::fs::write(&path, memory.to_string())?)
 }
 
 async fn run_to_the_end(mac: &Mac, name: &str, image: &str) -> Result<()> {
-    mac.run(name, "exit 0", json!({"spec": {"containers": [{"image": image}]}}))
-        .await?;
+    let of = json!({"spec": {"containers": [{"image": image}]}});
+    mac.run(name, "exit 0", of).await?;
     mac.until_ended(name).await?;
-    mac.delete(name).await?;
-    mac.until_gone(name).await
+    mac.end(name).await
 }
 
 /// The day was counted in memory, so that a host whose agent was updated daily kept every image it ever had.
@@ -214,8 +203,7 @@ pub(crate) async fn an_image_that_nobody_needed_for_a_day_goes_and_nothing_else(
     mac.control.create("packer", &Image::default())?;
     let agent = mac.start_with(&often())?;
     run_to_the_end(&mac, "short", SECOND).await?;
-    let pod = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("job").await?;
+    let pod = mac.runs_on("job").await?;
     let node = until_node(&mac, "a Node with both images", |node| {
         has_image(node, IMAGE) && has_image(node, SECOND) && goldens(node).len() == 2
     })
@@ -230,10 +218,8 @@ pub(crate) async fn an_image_that_nobody_needed_for_a_day_goes_and_nothing_else(
     .await?;
     ensure!(goldens(&node).contains(&goldens(&after)[0]));
     ensure!(golden_vms(&mac).len() == 1, "{:?}", golden_vms(&mac));
-    ensure!(
-        mac.control.home().join("vms/packer").exists(),
-        "a VM of somebody else went"
-    );
+    let theirs = mac.control.home().join("vms/packer");
+    ensure!(theirs.exists(), "a VM of another program went");
     ensure!(phase(&mac.pods().get("job").await?) == "Running");
     mac.go(&pod)?;
     mac.until_ended("job").await?;
@@ -252,9 +238,7 @@ fn evicted(pod: &Pod) -> Option<(String, bool)> {
 }
 
 async fn until_evicted(mac: &Mac, name: &str) -> Result<(String, bool)> {
-    let pod = mac
-        .until(name, "a Pod that had to go", |pod| phase(pod) == "Failed")
-        .await?;
+    let pod = mac.until_failed(name).await?;
     evicted(&pod).with_context(|| format!("an evicted Pod: {:?}", pod.status))
 }
 
@@ -265,17 +249,11 @@ pub(crate) async fn a_full_disk_costs_images_first_then_pods() -> Result<()> {
     mac.control.create("packer", &Image::default())?;
     let agent = mac.start_with(&often())?;
     run_to_the_end(&mac, "short", SECOND).await?;
-    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("job").await?;
+    mac.runs_on("job").await?;
     // What was just asked for is about to be cloned and stays, so it has to be longer ago.
     agent.killed().await?;
     age(&mac)?;
-    let path = mac.host.path("state/images.json");
-    let mut memory: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-    for note in memory.as_object_mut().context("notes")?.values_mut() {
-        note["idle"] = Value::Null;
-    }
-    std::fs::write(&path, memory.to_string())?;
+    remember(&mac, |note| note["idle"] = Value::Null)?;
     let _agent = mac.start_with(&often())?;
     until_node(&mac, "a Node with both images", |node| goldens(node).len() == 2).await?;
     // Of two images of 25 GB one has to go, and the VM of the Pod was made of the other.
@@ -303,10 +281,7 @@ pub(crate) async fn a_full_disk_costs_images_first_then_pods() -> Result<()> {
     // Nor does one that comes all the same: whoever binds it may not have heard, and it tolerates everything.
     mac.run("late", "true", json!({})).await?;
     let (message, disrupted) = until_evicted(&mac, "late").await?;
-    ensure!(
-        message == "Pod was rejected: The node had condition: [DiskPressure]. ",
-        "{message}"
-    );
+    ensure!(message == rejected("DiskPressure"), "{message}");
     ensure!(!disrupted, "what never ran is not disrupted");
     ensure!(mac.vms().is_empty(), "{:?}", mac.vms());
     mac.switch(|switches| switches.capacity_gb = Some(1000))?;
@@ -319,8 +294,7 @@ pub(crate) async fn an_image_that_does_not_fit_is_said_in_words_and_fits_when_th
     let mac = Mac::new("house4").await?;
     mac.control.push(SECOND, &second())?;
     let _agent = mac.start_with(&often())?;
-    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("job").await?;
+    mac.runs_on("job").await?;
     mac.switch(|switches| switches.capacity_gb = Some(40))?;
     let more = json!({"spec": {"containers": [{"image": SECOND}]}});
     mac.run("late", &format!("{WAITS} 0"), more).await?;
@@ -341,11 +315,8 @@ pub(crate) async fn an_image_is_there_before_a_pod_asks_for_it() -> Result<()> {
     mac.host.registered().await?;
     let annotate = async |text: &str| -> Result<()> {
         let patch = json!({"metadata": {"annotations": {"tuist.dev/prepull": text}}});
-        let params = PatchParams::default();
-        mac.host
-            .nodes()
-            .patch(&mac.host.node, &params, &Patch::Merge(patch))
-            .await?;
+        let (nodes, params) = (mac.host.nodes(), PatchParams::default());
+        nodes.patch(&mac.host.node, &params, &Patch::Merge(patch)).await?;
         Ok(())
     };
     annotate(&format!("{IMAGE},{SECOND}")).await?;
@@ -376,10 +347,8 @@ pub(crate) async fn a_volume_that_outgrows_its_limit_ends_its_pod() -> Result<()
     mac.run("job", &script, more).await?;
     let (message, disrupted) = until_evicted(&mac, "job").await?;
     ensure!(!disrupted, "what a Pod does to itself is none");
-    ensure!(
-        message == "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". ",
-        "{message}"
-    );
+    let expected = "Usage of EmptyDir volume \"cache\" exceeds the limit \"1Mi\". ";
+    ensure!(message == expected, "{message}");
     mac.delete_all(&["job"]).await
 }
 
@@ -414,11 +383,8 @@ pub(crate) async fn a_log_is_cut_to_size_and_read_and_followed_across_its_files(
         .until("the whole log", all, |all| all.last() == Some(&2999));
     let all = whole.await?;
     ensure!(follows(&all), "lines are missing or doubled");
-    ensure!(
-        all.len() > 700 && all.len() < 2999,
-        "{} lines of three files",
-        all.len()
-    );
+    let count = all.len();
+    ensure!(count > 700 && count < 2999, "{count} lines of three files");
     let tail = numbers(&there.says(&["logs", "--tail=900", "job"]).await?);
     ensure!(tail == all[all.len() - 900..], "{:?}", tail.first());
     let mut kubectl = there.spawn(&["logs", "-f", "--tail=10", "job"])?;
@@ -435,17 +401,13 @@ pub(crate) async fn a_log_is_cut_to_size_and_read_and_followed_across_its_files(
         }
         Ok::<(), anyhow::Error>(())
     };
-    tokio::time::timeout(PATIENCE, reading)
-        .await
-        .context("the log has no end")??;
+    let read = tokio::time::timeout(PATIENCE, reading).await;
+    read.context("the log has no end")??;
     ensure!(heard.first() == Some(&2990), "{:?}", heard.first());
     ensure!(heard.last() == Some(&4199), "{:?}", heard.last());
     ensure!(follows(&heard), "lines are missing or doubled over a rotation");
-    let folder = there
-        .mac
-        .host
-        .path("state/pods")
-        .join(pod.metadata.uid.unwrap_or_default());
+    let uid = pod.metadata.uid.unwrap_or_default();
+    let folder = there.mac.host.path("state/pods").join(uid);
     let files = std::fs::read_dir(folder.join("containers/main/0"))?.flatten();
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log"));
     let sizes: Vec<u64> = logs

@@ -12,8 +12,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 pub(crate) async fn an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so() -> Result<()> {
-    let mac = Mac::new("leave1").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("leave1").await?;
     let pod = mac.run("job", &format!("{WAITS} 5"), json!({})).await?;
     mac.until_running("job").await?;
     let (vm, node) = (mac.control.running()?, mac.host.nodes().get(&mac.host.node).await?);
@@ -34,8 +33,7 @@ pub(crate) async fn an_agent_that_is_told_to_stop_leaves_its_vms_and_says_so() -
     words.await?;
     let _agent = mac.start()?;
     mac.go(&pod)?;
-    let (_, exit) = mac.until_ended("job").await?;
-    ensure!(exit.exit_code == 5, "{exit:?}");
+    mac.until_code("job", 5).await?;
     mac.delete_all(&["job"]).await?;
     mac.stayed_within_its_rights()
 }
@@ -56,8 +54,7 @@ pub(crate) async fn a_second_agent_leaves_the_first_alone_and_says_so() -> Resul
     let next = mac.start()?;
     first.killed().await?;
     mac.go(&pod)?;
-    let (_, exit) = mac.until_ended("job").await?;
-    ensure!(exit.exit_code == 5, "{exit:?}");
+    mac.until_code("job", 5).await?;
     mac.delete_all(&["job"]).await?;
     next.killed().await?;
     mac.stayed_within_its_rights()
@@ -66,8 +63,7 @@ pub(crate) async fn a_second_agent_leaves_the_first_alone_and_says_so() -> Resul
 /// The first heartbeat of an agent came before `tart` had answered, and said that the Node was not Ready. The next came ten seconds
 /// later: by then the node controller had tainted the Node and taken its Pods out of their Services, with each new binary.
 pub(crate) async fn a_node_that_is_ready_stays_so_over_a_restart_of_its_agent() -> Result<()> {
-    let mac = Mac::new("leave7").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("leave7").await?;
     let node = until_said(&mac, "Ready", "True", "running").await?;
     let ready = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -97,8 +93,7 @@ pub(crate) async fn a_node_that_is_ready_stays_so_over_a_restart_of_its_agent() 
 }
 
 pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<()> {
-    let mac = Mac::new("leave2").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("leave2").await?;
     let script = "trap 'echo told; exit 0' TERM; echo up >/opt/work/up; while :; do sleep 0.1; done";
     let more =
         json!({"metadata": {"finalizers": ["test.russet.dev/look"]}, "spec": {"terminationGracePeriodSeconds": 300}});
@@ -122,8 +117,7 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
         .kill_on_drop(true)
         .output();
     let look = async {
-        let (pod, exit) = mac.until_ended("job").await?;
-        ensure!((phase(&pod).as_str(), exit.exit_code) == ("Succeeded", 0), "{exit:?}");
+        mac.until_end("job", "Succeeded", 0).await?;
         mac.let_go("job").await
     };
     let (drained, looked) = tokio::join!(tokio::time::timeout(PATIENCE, draining), look);
@@ -145,8 +139,7 @@ pub(crate) async fn a_node_is_drained_with_grace_and_stays_cordoned() -> Result<
 /// told it nothing, and nobody remembered by when it had to: such a Pod was Terminating until somebody took it away by force, and
 /// its VM had one of two places.
 pub(crate) async fn an_agent_that_ends_within_the_grace_of_a_container_is_followed_by_one_that_ends_it() -> Result<()> {
-    let mac = Mac::new("leave3").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("leave3").await?;
     let script = "trap 'echo told >>/opt/work/told' TERM; echo up >/opt/work/up; while :; do sleep 0.1; done";
     let more = json!({"spec": {"terminationGracePeriodSeconds": 15}});
     let pod = mac.run("job", script, more).await?;
@@ -164,8 +157,7 @@ pub(crate) async fn an_agent_that_ends_within_the_grace_of_a_container_is_follow
 
 /// The hook of a container ran when its agent ended. The next agent waited for it to end, and nobody could tell that it had.
 pub(crate) async fn a_hook_that_is_cut_off_with_its_agent_is_run_again() -> Result<()> {
-    let mac = Mac::new("leave4").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("leave4").await?;
     let hook = "echo begun >>/opt/work/hooks; until [ -e /opt/work/hooked ]; do sleep 0.1; done";
     let lifecycle = json!({"postStart": {"exec": {"command": ["sh", "-c", hook]}}});
     let more = json!({"spec": {"containers": [{"lifecycle": lifecycle}]}});
@@ -186,10 +178,8 @@ pub(crate) async fn a_hook_that_is_cut_off_with_its_agent_is_run_again() -> Resu
 /// A host was away for so long that others wrote the end of its Pods, and what it knew of their VMs was lost. Its agent had nothing
 /// to end, so it removed nothing either: what the Pods were given stayed on the disk for as long as anybody kept the Pods.
 pub(crate) async fn a_pod_that_was_ended_while_the_agent_was_away_leaves_no_secret() -> Result<()> {
-    let mac = Mac::new("leave5").await?;
-    let agent = mac.start()?;
-    mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("job").await?;
+    let (mac, agent) = Mac::started("leave5").await?;
+    mac.runs_on("job").await?;
     agent.killed().await?;
     mac.control.reboot()?;
     std::fs::remove_dir_all(mac.host.path("state/vms"))?;

@@ -1,8 +1,7 @@
 //! The line between one agent and the API server, which can be cut: others go on with the same server.
 
-use crate::stage::PATIENCE;
+use crate::stage::until;
 use anyhow::{Context, Result};
-use russet_testkit::wait;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,10 +50,8 @@ impl Line {
     pub(crate) async fn until_missed(&self, times: usize) -> Result<()> {
         let refused = || self.refused.load(Ordering::Relaxed);
         let before = refused();
-        wait::until_true("an agent that misses the API server", PATIENCE, || async {
-            Ok(refused() >= before + times)
-        })
-        .await
+        let missed = || Ok(refused() >= before + times);
+        until("an agent that misses the API server", missed).await
     }
 
     pub(crate) fn mend(&self) {

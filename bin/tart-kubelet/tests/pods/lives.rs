@@ -1,10 +1,9 @@
 //! What Pods go through when nothing goes wrong but they themselves.
 
-use crate::stage::{Mac, PATIENCE, container, ended_before, is, phase, restarts, terminated, waits};
+use crate::stage::{Mac, container, ended_before, is, phase, restarts, terminated, until, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use russet_sim_tart::{Image, PullFault};
-use russet_testkit::wait;
 use serde_json::json;
 
 /// Waits to be let go, and ends as it is told.
@@ -32,7 +31,7 @@ pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()>
     let (ended, exit) = mac.until_ended("job").await?;
     ensure!(phase(&ended) == "Succeeded", "{:?}", ended.status);
     ensure!((exit.exit_code, exit.reason.as_deref()) == (0, Some("Completed")));
-    wait::until_true("the VM is deleted", PATIENCE, || async { Ok(mac.vms().is_empty()) }).await?;
+    until("the VM is deleted", || Ok(mac.vms().is_empty())).await?;
     mac.delete_all(&["job"]).await?;
     ensure!(
         mac.control.home().join("vms/packer").exists(),
@@ -42,8 +41,7 @@ pub(crate) async fn a_pod_becomes_a_vm_and_leaves_nothing_behind() -> Result<()>
 }
 
 pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_code_is_true() -> Result<()> {
-    let mac = Mac::new("lives2").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives2").await?;
     let map = json!({"metadata": {"name": "conf"}, "data": {"key": "value"}});
     mac.make::<ConfigMap>(map).await?;
     let secret = json!({"metadata": {"name": "hush"}, "stringData": {"word": "it's $HOME"}});
@@ -86,8 +84,7 @@ pub(crate) async fn a_container_gets_its_environment_and_volumes_and_its_exit_co
 }
 
 pub(crate) async fn a_pod_that_is_deleted_has_its_grace_and_is_gone() -> Result<()> {
-    let mac = Mac::new("lives3").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives3").await?;
     let script =
         "trap 'echo told >>/opt/work/told; exit 0' TERM; echo ready >/opt/work/up; while :; do sleep 0.1; done";
     let pod = mac
@@ -110,8 +107,7 @@ pub(crate) async fn a_pod_that_is_deleted_has_its_grace_and_is_gone() -> Result<
 }
 
 pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
-    let mac = Mac::new("lives4").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives4").await?;
     let script = "echo run >>/opt/work/runs; [ $(wc -l </opt/work/runs) -ge 2 ] || exit 9; until [ -e /opt/work/go ]; do sleep 0.1; done";
     let pod = mac
         .run("job", script, json!({"spec": {"restartPolicy": "OnFailure"}}))
@@ -132,13 +128,11 @@ pub(crate) async fn a_container_that_fails_is_started_again() -> Result<()> {
 /// Each job once asked for the Node, the Services and the certificate of the API server, and its status was written six times: at
 /// twenty Pods a second that was most of what the API server of a thousand Macs did.
 pub(crate) async fn a_job_after_another_asks_for_nothing_that_is_known_and_tells_only_what_matters() -> Result<()> {
-    let mac = Mac::new("sparse").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("sparse").await?;
     for name in ["first", "second"] {
         mac.run(name, "true", json!({})).await?;
         mac.until_ended(name).await?;
-        mac.delete(name).await?;
-        mac.until_gone(name).await?;
+        mac.end(name).await?;
     }
     let audit = mac.host.cluster.audit()?;
     let user = mac.host.node_user();
@@ -179,14 +173,13 @@ pub(crate) async fn a_job_after_another_asks_for_nothing_that_is_known_and_tells
 
 /// macOS allows two. (incident third-vm)
 pub(crate) async fn a_third_vm_is_refused_in_words() -> Result<()> {
-    let mac = Mac::new("lives5").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives5").await?;
     let first = mac.run("one", &format!("{WAITS} 0"), json!({})).await?;
     mac.run("two", &format!("{WAITS} 0"), json!({})).await?;
     mac.until_running("one").await?;
     mac.until_running("two").await?;
     mac.run("three", "true", json!({})).await?;
-    let refused = mac.until("three", "a refusal", |pod| phase(pod) == "Failed").await?;
+    let refused = mac.until_failed("three").await?;
     ensure!(terminated(&refused).is_none());
     let status = refused.status.context("a status")?;
     ensure!(status.reason.as_deref() == Some("OutOfVMs"), "{status:?}");
@@ -198,8 +191,7 @@ pub(crate) async fn a_third_vm_is_refused_in_words() -> Result<()> {
     ensure!(mac.control.running()?.len() == 2);
     mac.go(&first)?;
     mac.until_ended("one").await?;
-    mac.run("four", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("four").await?;
+    mac.runs_on("four").await?;
     ensure!(mac.control.running()?.len() == 2);
     Ok(())
 }
@@ -211,8 +203,7 @@ pub(crate) fn lacks_image(pod: &Pod, image: &str) -> bool {
 }
 
 pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> {
-    let mac = Mac::new("lives6").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives6").await?;
     mac.run(
         "job",
         "true",
@@ -231,10 +222,8 @@ pub(crate) async fn an_image_that_is_not_there_is_said_in_words() -> Result<()> 
 
 /// One worker for all was held up for twenty minutes by each pull. (incident worker-blocked-by-pull)
 pub(crate) async fn a_pull_that_hangs_holds_up_nobody_else() -> Result<()> {
-    let mac = Mac::new("lives7").await?;
-    let _agent = mac.start()?;
-    let first = mac.run("first", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("first").await?;
+    let (mac, _agent) = Mac::started("lives7").await?;
+    let first = mac.runs_on("first").await?;
     mac.control.push("ghcr.io/acme/other:v1", &Image::default())?;
     mac.switch(|switches| switches.pull = Some(PullFault::Stall))?;
     let other = json!({"spec": {"containers": [{"image": "ghcr.io/acme/other:v1"}]}});
@@ -244,14 +233,12 @@ pub(crate) async fn a_pull_that_hangs_holds_up_nobody_else() -> Result<()> {
     mac.go(&first)?;
     let (ended, _) = mac.until_ended("first").await?;
     ensure!(phase(&ended) == "Succeeded");
-    mac.run("second", &format!("{WAITS} 0"), json!({})).await?;
-    mac.until_running("second").await?;
+    mac.runs_on("second").await?;
     mac.delete_all(&["hangs", "first", "second"]).await
 }
 
 pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_is_dead() -> Result<()> {
-    let mac = Mac::new("lives8").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives8").await?;
     let script = "echo run >>/opt/work/runs; while :; do sleep 0.1; done";
     let probe =
         |path: &str| json!({"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1, "timeoutSeconds": 60});
@@ -292,8 +279,7 @@ pub(crate) async fn a_pod_is_ready_when_its_probe_says_so_and_restarted_when_it_
 /// for that port. When the wrong one won, everybody reached all of the guest's port.
 pub(crate) async fn metrics_of_a_guest_are_read_at_the_node_and_nothing_else_of_it() -> Result<()> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mac = Mac::new("lives9").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("lives9").await?;
     let script = r#"exec python3 -c '
 import http.server, os
 class H(http.server.BaseHTTPRequestHandler):
@@ -327,7 +313,7 @@ http.server.HTTPServer((os.environ["GUEST_ADDRESS"], 29091), H).serve_forever()
     // The port is the Pod's all the same.
     let port = json!({"spec": {"containers": [{"ports": [{"containerPort": 1, "hostPort": 29091}]}]}});
     mac.run("rival", "true", port).await?;
-    let refused = mac.until("rival", "a refusal", |pod| phase(pod) == "Failed").await?;
+    let refused = mac.until_failed("rival").await?;
     ensure!(refused.status.and_then(|status| status.reason).as_deref() == Some("NodePorts"));
     Ok(())
 }

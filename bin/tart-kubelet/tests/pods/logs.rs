@@ -32,7 +32,7 @@ pub(crate) async fn a_log_is_read_from_a_moment_on_and_with_its_times() -> Resul
     let (early, _) = stamped(first.trim_end())?;
     // kubectl asks for whole seconds, so there has to be one between the lines.
     let between = Timestamp::from_second(early.as_second() + 1)?;
-    wait::until_true("another second", PATIENCE, || async { Ok(Timestamp::now() > between) }).await?;
+    crate::stage::until("another second", || Ok(Timestamp::now() > between)).await?;
     mac.go(&pod)?;
     let both = until("early\nlate\n").await?;
     let lines = both.lines().map(stamped).collect::<Result<Vec<_>>>()?;
@@ -58,7 +58,7 @@ pub(crate) async fn a_log_is_read_from_a_moment_on_and_with_its_times() -> Resul
             .await?
             .is_empty()
     );
-    wait::until_true("two seconds without a line", PATIENCE, || async {
+    crate::stage::until("two seconds without a line", || {
         Ok(Timestamp::now().as_second() > late.as_second() + 2)
     })
     .await?;

@@ -1,7 +1,7 @@
 //! A Pod that is ended, and then has to hurry.
 
 use crate::lives::WAITS;
-use crate::stage::{Mac, phase};
+use crate::stage::Mac;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -27,8 +27,7 @@ async fn delete_within(mac: &Mac, pod: &Pod, seconds: u32) -> Result<()> {
 /// Somebody deleted a Pod, and again with less patience while its hook ran. Its container got TERM at once, beside the hook that was to
 /// come first.
 pub(crate) async fn less_patience_ends_no_container_before_its_hook() -> Result<()> {
-    let mac = Mac::new("part1").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("part1").await?;
     let script = "trap 'echo term >>/opt/work/said; cat /opt/work/said >/dev/termination-log; exit 0' TERM; while :; do sleep 0.1; done";
     let hook = "echo hook >>/opt/work/said; while [ ! -e /opt/work/go ]; do sleep 0.1; done; echo bye >>/opt/work/said";
     let more = json!({
@@ -66,9 +65,7 @@ pub(crate) async fn a_pod_that_takes_hours_to_end_does_not_keep_a_full_disk_full
     // Less than a tenth will be free, whoever goes.
     mac.switch(|switches| switches.capacity_gb = Some(27))?;
     mac.until_gone("stubborn").await?;
-    let job = mac
-        .until("job", "a Pod that had to go", |pod| phase(pod) == "Failed")
-        .await?;
+    let job = mac.until_failed("job").await?;
     ensure!(
         job.status.and_then(|status| status.reason).as_deref() == Some("Evicted"),
         "the next goes when the first is gone"

@@ -2,7 +2,7 @@
 
 use crate::harness::Agent;
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE, restarts};
+use crate::stage::{IMAGE, Mac, PATIENCE, restarts, until};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
@@ -260,7 +260,7 @@ pub(crate) async fn the_log_of_the_start_before_is_there() -> Result<()> {
         switches.delay_ms.insert("clone".to_owned(), 10_000);
     })?;
     mac.run("slow", "true", json!({})).await?;
-    wait::until_true("a VM that is being made", PATIENCE, || async {
+    until("a VM that is being made", || {
         Ok(mac.stages().iter().any(|stage| stage == "planned"))
     })
     .await?;
@@ -296,11 +296,14 @@ pub(crate) async fn the_log_of_an_image_that_starts_by_itself_is_followed_before
         echo 0 >status/runner-rc
         shutdown -h now
     ";
-    let image = Image {
-        boot: boot.to_owned(),
-        ..Image::default()
-    };
-    mac.control.push("ghcr.io/acme/self:v1", &image)?;
+    let boot = boot.to_owned();
+    mac.control.push(
+        "ghcr.io/acme/self:v1",
+        &Image {
+            boot,
+            ..Image::default()
+        },
+    )?;
     let more = json!({"spec": {"containers": [{"image": "ghcr.io/acme/self:v1", "command": null}]}});
     let pod = mac.run("runner", "", more).await?;
     mac.until_running("runner").await?;
@@ -386,7 +389,7 @@ pub(crate) async fn a_container_is_attached_to_and_told_things() -> Result<()> {
         let left = tokio::time::timeout(PATIENCE, attached.wait_with_output()).await??;
         ensure!(left.status.success(), "{left:?}");
     }
-    wait::until_true("both words", PATIENCE, || async {
+    until("both words", || {
         Ok(std::fs::read_to_string(mac.work(&pod).join("heard"))? == "one two ")
     })
     .await?;
@@ -402,7 +405,7 @@ pub(crate) async fn a_container_that_asks_for_a_terminal_has_one() -> Result<()>
     let pod = mac.run("silent", script, silent).await?;
     mac.until_running("silent").await?;
     let size = mac.work(&pod).join("size");
-    wait::until_true("the size of its terminal", PATIENCE, || async {
+    until("the size of its terminal", || {
         Ok(std::fs::read_to_string(&size)? == "24 80\n")
     })
     .await?;

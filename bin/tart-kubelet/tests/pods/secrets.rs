@@ -1,13 +1,12 @@
 //! Who gets to see a secret: the container it is for, and nobody after it.
 
 use crate::lives::WAITS;
-use crate::stage::{IMAGE, Mac, PATIENCE, container, phase, waits};
+use crate::stage::{IMAGE, Mac, container, phase, until, waits};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use russet_sim_tart::{Image, PullFault};
-use russet_testkit::wait;
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -48,9 +47,9 @@ pub(crate) async fn what_is_secret_is_told_to_containers_alone_and_goes_with_the
     mac.go(&pod)?;
     let _agent = mac.start()?;
     mac.until_ended("job").await?;
-    wait::until_true("the VM to be gone", PATIENCE, || async { Ok(mac.vms().is_empty()) }).await?;
+    until("the VM to be gone", || Ok(mac.vms().is_empty())).await?;
     // The Pod is still there to be looked at; what it was given is not.
-    wait::until_true("its secrets to be gone", PATIENCE, || async {
+    until("its secrets to be gone", || {
         Ok(mac.leaks(volume).is_empty() && mac.leaks(&mac.canary()).is_empty())
     })
     .await?;
@@ -93,10 +92,7 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
         anyhow::Ok(tart.spawn()?)
     };
     let mut strangers = [stranger("one")?, stranger("two")?];
-    wait::until_true("VMs of somebody else", PATIENCE, || async {
-        Ok(mac.control.running()?.len() == 2)
-    })
-    .await?;
+    until("VMs of somebody else", || Ok(mac.control.running()?.len() == 2)).await?;
     let agent = mac.start()?;
     let pod = mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
     let waits = |pod: &Pod| {
@@ -114,8 +110,7 @@ pub(crate) async fn a_start_that_never_was_leaves_no_secret() -> Result<()> {
     ensure!(mac.starts(&pod) == ["1"], "{:?}", mac.starts(&pod));
     mac.go(&pod)?;
     mac.until_ended("job").await?;
-    mac.delete("job").await?;
-    mac.until_gone("job").await?;
+    mac.end("job").await?;
     two.kill().await?;
     mac.until_empty().await
 }
@@ -144,8 +139,7 @@ async fn runs(mac: &Mac, name: &str, more: Value) -> Result<String> {
     mac.run(name, "exit 0", more).await?;
     let (pod, _) = mac.until_ended(name).await?;
     ensure!(phase(&pod) == "Succeeded", "{:?}", pod.status);
-    mac.delete(name).await?;
-    mac.until_gone(name).await?;
+    mac.end(name).await?;
     Ok(container(&pod).context("a container")?.image_id.clone())
 }
 
@@ -160,8 +154,7 @@ async fn is_refused(mac: &Mac, name: &str, more: Value, reasons: &[&str], words:
     let vms = mac.vms();
     let theirs = format!("_{name}_");
     ensure!(!vms.iter().any(|vm| vm.contains(&theirs)), "{name} was given {vms:?}");
-    mac.delete(name).await?;
-    mac.until_gone(name).await
+    mac.end(name).await
 }
 
 /// An image that one namespace had pulled with its secret was run by Pods of every other that knew its name: who found it on the

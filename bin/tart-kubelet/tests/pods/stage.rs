@@ -1,6 +1,7 @@
 //! A Mac with the emulated `tart`, and the hands that reach into it.
 
 use crate::harness::{Agent, Host};
+use crate::lives::WAITS;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
@@ -15,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,6 +70,13 @@ impl Mac {
         Ok(mac)
     }
 
+    /// A new one whose agent runs.
+    pub(crate) async fn started(name: &str) -> Result<(Self, Agent)> {
+        let mac = Self::new(name).await?;
+        let agent = mac.start()?;
+        Ok((mac, agent))
+    }
+
     pub(crate) fn start(&self) -> Result<Agent> {
         self.start_with(&["--node-ip=127.77.9.9", "--kubelet-bind-address=0"])
     }
@@ -76,13 +85,8 @@ impl Mac {
         let tart = format!("--tart-binary={}", self.host.path("bin/tart").display());
         let home = format!("--tart-home={}", self.control.home().display());
         let disk = format!("--disk-report={}", self.control.disk_report().display());
-        let mut flags = vec![
-            tart.as_str(),
-            home.as_str(),
-            disk.as_str(),
-            "--max-pods=3",
-            "--log-filter=info,russet_tart_kubelet=debug",
-        ];
+        let mut flags = vec!["--max-pods=3", "--log-filter=info,russet_tart_kubelet=debug"];
+        flags.extend([tart.as_str(), home.as_str(), disk.as_str()]);
         // A flag is given once.
         if !more.iter().any(|flag| flag.starts_with("--metrics-bind-address")) {
             flags.push("--metrics-bind-address=0");
@@ -132,9 +136,8 @@ impl Mac {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CANARY}, "stringData": {"CANARY": self.canary()},
         });
         let params = PatchParams::apply("test").force();
-        self.all::<Secret>()
-            .patch(CANARY, &params, &Patch::Apply(canary))
-            .await?;
+        let secrets = self.all::<Secret>();
+        secrets.patch(CANARY, &params, &Patch::Apply(canary)).await?;
         let (accounts, maps) = (self.all::<ServiceAccount>(), self.all::<ConfigMap>());
         wait::until_true("a ServiceAccount", PATIENCE, || async {
             Ok(accounts.get_opt("default").await?.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some())
@@ -166,14 +169,13 @@ impl Mac {
 
     /// Waits until it is so of a Pod.
     pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Result<Pod> {
-        self.host
-            .until(what, async || Ok(self.pods().get(name).await?), is)
-            .await
+        let pod = async || Ok(self.pods().get(name).await?);
+        self.host.until(what, pod, is).await
     }
 
     pub(crate) async fn until_running(&self, name: &str) -> Result<Pod> {
-        self.until(name, "a running Pod", |pod| phase(pod) == "Running" && is(pod, "Ready"))
-            .await
+        let runs = |pod: &Pod| phase(pod) == "Running" && is(pod, "Ready");
+        self.until(name, "a running Pod", runs).await
     }
 
     pub(crate) async fn until_ended(&self, name: &str) -> Result<(Pod, ContainerStateTerminated)> {
@@ -183,16 +185,52 @@ impl Mac {
         Ok((pod, ended))
     }
 
+    /// Waits for the end of a Pod, which must be this one.
+    pub(crate) async fn until_end(&self, name: &str, end: &str, code: i32) -> Result<Pod> {
+        let (pod, exit) = self.until_ended(name).await?;
+        ensure!(
+            (phase(&pod).as_str(), exit.exit_code) == (end, code),
+            "{name}: {exit:?}"
+        );
+        Ok(pod)
+    }
+
+    pub(crate) async fn until_code(&self, name: &str, code: i32) -> Result<()> {
+        let (_, exit) = self.until_ended(name).await?;
+        ensure!(exit.exit_code == code, "{name}: {exit:?}");
+        Ok(())
+    }
+
+    /// Waits for a Pod that the node has refused or evicted.
+    pub(crate) async fn until_failed(&self, name: &str) -> Result<Pod> {
+        self.until(name, "a Pod that has failed", |pod| phase(pod) == "Failed")
+            .await
+    }
+
+    /// Waits until the reason and the message of a container that waits are so.
+    pub(crate) async fn until_waits(&self, name: &str, what: &str, are: impl Fn(&str, &str) -> bool) -> Result<Pod> {
+        let so = |pod: &Pod| {
+            let (reason, message) = waits(pod);
+            are(&reason, &message)
+        };
+        self.until(name, what, so).await
+    }
+
+    /// A Pod that runs until it is let go.
+    pub(crate) async fn runs_on(&self, name: &str) -> Result<Pod> {
+        let pod = self.run(name, &format!("{WAITS} 0"), json!({})).await?;
+        self.until_running(name).await?;
+        Ok(pod)
+    }
+
     /// Lets go of a script that waits for `/opt/work/go`.
     pub(crate) fn go(&self, pod: &Pod) -> Result<()> {
         Ok(std::fs::write(self.work(pod).join("go"), "")?)
     }
 
     pub(crate) fn work(&self, pod: &Pod) -> PathBuf {
-        self.host
-            .path("state/pods")
-            .join(pod.uid().unwrap_or_default())
-            .join("volumes/work")
+        let uid = pod.uid().unwrap_or_default();
+        self.host.path("state/pods").join(uid).join("volumes/work")
     }
 
     /// The folders that the starts of a Pod's container have, by their numbers.
@@ -200,14 +238,18 @@ impl Mac {
         let uid = pod.uid().unwrap_or_default();
         let folder = self.host.path("state/pods").join(uid).join("containers/main");
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect()
+        names(entries).collect()
     }
 
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         self.pods().delete(name, &DeleteParams::default()).await?;
         Ok(())
+    }
+
+    /// Deletes a Pod, and waits until it is gone.
+    pub(crate) async fn end(&self, name: &str) -> Result<()> {
+        self.delete(name).await?;
+        self.until_gone(name).await
     }
 
     pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
@@ -247,22 +289,18 @@ impl Mac {
     pub(crate) async fn until_stage(&self, stage: &str) -> Result<()> {
         let order = ["planned", "cloned", "running", "stopped", "deleted"];
         let rank = |stage: &str| order.iter().position(|known| *known == stage);
-        let seen = self.host.until(
-            format!("a VM that is {stage}"),
-            async || Ok(self.stages()),
-            |stages| stages.iter().any(|found| rank(found) >= rank(stage)),
-        );
-        seen.await.map(drop)
+        let come = |stages: &Vec<String>| stages.iter().any(|found| rank(found) >= rank(stage));
+        let what = format!("a VM that is {stage}");
+        self.host.until(what, async || Ok(self.stages()), come).await.map(drop)
     }
 
     /// Names of the VMs of Pods on the disk.
     pub(crate) fn vms(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.control.home().join("vms"));
-        let names = entries.into_iter().flatten().flatten();
-        names
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.starts_with("rvm_"))
-            .collect()
+        let entries = std::fs::read_dir(self.control.home().join("vms"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        names(entries).filter(|name| name.starts_with("rvm_")).collect()
     }
 
     /// A word that must be told to nobody but to containers.
@@ -276,8 +314,8 @@ impl Mac {
         let mut folders = vec![self.host.dir.path().to_owned()];
         // Disks of VMs are of the size that they claim, and nothing of ours is in them.
         let small = |path: &Path| std::fs::metadata(path).is_ok_and(|known| known.len() < 8 << 20);
-        let holds =
-            |path: &Path| small(path) && std::fs::read(path).is_ok_and(|bytes| contains(&bytes, word.as_bytes()));
+        let word = word.as_bytes();
+        let holds = |path: &Path| small(path) && std::fs::read(path).is_ok_and(|bytes| contains(&bytes, word));
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 // Links lead out of here, and sockets and pipes hold nothing.
@@ -289,11 +327,8 @@ impl Mac {
             }
         }
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        found.extend(
-            processes
-                .map(|entry| entry.path().join("cmdline"))
-                .filter(|path| holds(path)),
-        );
+        let lines = processes.map(|entry| entry.path().join("cmdline"));
+        found.extend(lines.filter(|path| holds(path)));
         found
     }
 
@@ -317,12 +352,11 @@ impl Mac {
     /// Waits until something was told of a Pod so many times.
     pub(crate) async fn until_told(&self, name: &str, reason: &str, times: usize) -> Result<()> {
         let what = format!("{reason} of {name}, {times} times");
-        let told = self.host.until(
-            &what,
-            async || self.told(name).await,
-            |told| told.iter().filter(|told| *told == reason).count() >= times,
-        );
-        told.await.map(drop)
+        let enough = |told: &Vec<String>| told.iter().filter(|told| *told == reason).count() >= times;
+        self.host
+            .until(&what, async || self.told(name).await, enough)
+            .await
+            .map(drop)
     }
 
     /// No event has this reason.
@@ -337,10 +371,8 @@ impl Mac {
     pub(crate) async fn until_work(&self, pod: &Pod, file: &str, is: impl Fn(&str) -> bool) -> Result<()> {
         let path = self.work(pod).join(file);
         let see = async || Ok(std::fs::read_to_string(&path).ok());
-        let seen = self
-            .host
-            .until(format!("{file} of a Pod"), see, |said| said.as_deref().is_some_and(&is));
-        seen.await.map(drop)
+        let fits = |said: &Option<String>| said.as_deref().is_some_and(&is);
+        self.host.until(format!("{file} of a Pod"), see, fits).await.map(drop)
     }
 
     /// Waits until a file of the Pod's work folder is there.
@@ -356,8 +388,8 @@ impl Mac {
 
     /// Takes the finalizer away that keeps a Pod for its last status to be read.
     pub(crate) async fn let_go(&self, name: &str) -> Result<()> {
-        self.change::<Pod>(name, json!({"metadata": {"finalizers": null}}))
-            .await
+        let none = json!({"metadata": {"finalizers": null}});
+        self.change::<Pod>(name, none).await
     }
 
     /// Nothing of any Pod is left on the host, and no secret anywhere.
@@ -390,10 +422,19 @@ impl Mac {
     }
 }
 
+/// Waits until something on this machine is so.
+pub(crate) async fn until(what: &str, is: impl Fn() -> Result<bool>) -> Result<()> {
+    wait::until_true(what, PATIENCE, || async { is() }).await
+}
+
 impl Drop for Mac {
     fn drop(&mut self) {
         let _ = self.control.reboot();
     }
+}
+
+pub(crate) fn names(entries: impl Iterator<Item = DirEntry>) -> impl Iterator<Item = String> {
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
@@ -407,10 +448,8 @@ pub(crate) fn phase(pod: &Pod) -> String {
 
 pub(crate) fn is(pod: &Pod, condition: &str) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|found| found.type_ == condition && found.status == "True")
+    let mut all = conditions.into_iter().flatten();
+    all.any(|found| found.type_ == condition && found.status == "True")
 }
 
 /// What is told of the first container.

@@ -22,8 +22,7 @@ fn one_sentence(text: &str) -> Result<()> {
 }
 
 pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> {
-    let mac = Mac::new("words1").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("words1").await?;
     for (name, more, said) in [
         ("network", json!({"spec": {"hostNetwork": true}}), "hostNetwork"),
         (
@@ -38,9 +37,7 @@ pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> 
         ),
     ] {
         mac.run(name, "true", more).await?;
-        let pod = mac
-            .until(name, "a Pod that is refused", |pod| phase(pod) == "Failed")
-            .await?;
+        let pod = mac.until_failed(name).await?;
         let status = pod.status.context("a status")?;
         let message = status.message.unwrap_or_default();
         ensure!(message.contains(said), "{message}");
@@ -72,15 +69,13 @@ pub(crate) async fn what_a_vm_cannot_do_is_said_in_one_sentence() -> Result<()> 
 }
 
 pub(crate) async fn what_a_pod_lacks_is_said_and_it_runs_once_that_is_there() -> Result<()> {
-    let mac = Mac::new("words2").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("words2").await?;
     let secret = json!({"spec": {"containers": [{"envFrom": [{}, {"secretRef": {"name": "later"}}]}]}});
     mac.run("secret", &format!("{WAITS} 0"), secret).await?;
     let image = json!({"spec": {"containers": [{"image": "ghcr.io/acme/later:v1"}]}});
     mac.run("image", &format!("{WAITS} 0"), image).await?;
     let pod = mac
-        .until("secret", "words about the Secret", |pod| {
-            let (reason, message) = waits(pod);
+        .until_waits("secret", "words about the Secret", |reason, message| {
             reason == "CreateContainerConfigError" && message.contains("later")
         })
         .await?;
@@ -96,20 +91,17 @@ pub(crate) async fn what_a_pod_lacks_is_said_and_it_runs_once_that_is_there() ->
     mac.control.push("ghcr.io/acme/later:v1", &Image::default())?;
     for name in ["secret", "image"] {
         mac.until_running(name).await?;
-        mac.delete(name).await?;
-        mac.until_gone(name).await?;
+        mac.end(name).await?;
     }
     mac.until_empty().await
 }
 
 pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_one() -> Result<()> {
-    let mac = Mac::new("words3").await?;
-    let _agent = mac.start()?;
+    let (mac, _agent) = Mac::started("words3").await?;
     mac.switch(|switches| switches.aqua = Some(false))?;
     mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
     let pod = mac
-        .until("job", "words about the session", |pod| {
-            let (reason, message) = waits(pod);
+        .until_waits("job", "words about the session", |reason, message| {
             reason == "RunContainerError" && message.contains("nobody is logged in")
         })
         .await?;
@@ -126,22 +118,19 @@ pub(crate) async fn without_a_gui_session_a_pod_says_so_and_runs_once_there_is_o
 
 /// The kernel of macOS loses count of VMs that end, and a Pod was told that others run where none did (tart #1217).
 pub(crate) async fn a_mac_that_has_lost_count_of_its_vms_says_so_and_runs_them_after_a_reboot() -> Result<()> {
-    let mac = Mac::new("words5").await?;
-    let agent = mac.start()?;
+    let (mac, agent) = Mac::started("words5").await?;
     mac.switch(|switches| switches.leak_slot = true)?;
     for name in ["one", "two"] {
         mac.run(name, "true", json!({"spec": {"restartPolicy": "Never"}}))
             .await?;
         mac.until_ended(name).await?;
-        mac.delete(name).await?;
-        mac.until_gone(name).await?;
+        mac.end(name).await?;
     }
     mac.until_empty().await?;
     mac.switch(|switches| switches.leak_slot = false)?;
     mac.run("job", &format!("{WAITS} 0"), json!({})).await?;
     let pod = mac
-        .until("job", "words about the count", |pod| {
-            let (reason, message) = waits(pod);
+        .until_waits("job", "words about the count", |reason, message| {
             reason == "RunContainerError" && message.contains("0 of 2 run") && message.contains("reboot the host")
         })
         .await?;
@@ -157,8 +146,7 @@ pub(crate) async fn a_mac_that_has_lost_count_of_its_vms_says_so_and_runs_them_a
     mac.until_running("job").await?;
     until_said(&mac, "VMPlaces", "True", "as many").await?;
     until_said(&mac, "Ready", "True", "running").await?;
-    mac.delete("job").await?;
-    mac.until_gone("job").await
+    mac.end("job").await
 }
 
 pub(crate) async fn a_kubeconfig_that_is_mended_makes_a_node() -> Result<()> {

@@ -112,6 +112,36 @@ impl Moment {
     }
 }
 
+impl Step {
+    /// Reads one of the steps of [`Case::goes`]; a word that is none of theirs is the name of a condition.
+    fn read(text: &'static str) -> Self {
+        if let Some((name, state)) = text.split_once(" is ") {
+            return Self::Until(Moment::State(name, state));
+        }
+        let words: Vec<&'static str> = text.split(' ').collect();
+        Self::Until(match words[..] {
+            ["make", file] => return Self::Touch(file),
+            ["remove", file] => return Self::Remove(file),
+            ["found", file] => return Self::Found(file),
+            ["delete"] => return Self::Delete(None),
+            ["delete", "within", grace] => return Self::Delete(Some(grace.parse().unwrap())),
+            ["fill", file, kib] => return Self::Fill(file, kib.parse().unwrap()),
+            ["lose", "owner"] => return Self::DeleteOwner,
+            ["taint", "node"] => return Self::Taint,
+            ["publish"] => return Self::Publish,
+            ["over"] => Moment::Over,
+            ["settled"] => Moment::Settled,
+            ["gone"] => Moment::Gone,
+            ["not", kind] => Moment::NotTrue(kind),
+            [name, "started"] => Moment::Started(name),
+            [name, "down"] => Moment::Down(name),
+            [name, "again", times] => Moment::Again(name, times.parse().unwrap()),
+            [kind] => Moment::True(kind),
+            _ => unreachable!("no step is called {text:?}"),
+        })
+    }
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -184,23 +214,15 @@ impl Case {
         self.spec(under("containers", Value::Array(vec![more])))
     }
 
-    pub(super) fn until(mut self, moment: Moment) -> Self {
-        self.steps.push(Step::Until(moment));
-        self
-    }
-
     pub(super) fn then(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
     }
 
-    /// Waits until it is ready and hears signals.
-    pub(super) fn until_it_listens(self) -> Self {
-        self.until(Moment::True("Ready")).then(Step::Found("listens"))
-    }
-
-    pub(super) fn touch(self, file: &'static str) -> Self {
-        self.then(Step::Touch(file))
+    /// Further steps, as `Ready, make go, main is ended 3 (Error), main again 1, not Ready, delete within 2, gone`.
+    pub(super) fn goes(mut self, steps: &'static str) -> Self {
+        self.steps.extend(steps.split(", ").map(Step::read));
+        self
     }
 
     /// Everything that is done, as a line.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{Case, Moment, Step};
+use super::super::Case;
 use super::STAY;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -13,27 +13,19 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("post-start", "a hook after the start", STAY)
             .main(json!({"lifecycle": {"postStart": sh("echo hello >/opt/work/hello")}}))
-            .until(Moment::True("Ready")),
+            .goes("Ready"),
         Case::new("post-start-fails", "a hook after the start fails", up_and_stay)
             .spec(json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 2}))
             .main(json!({"lifecycle": {"postStart": sh(&format!("{}; {fails_once}", wait("up")))}}))
-            .until(Moment::Again("main", 1))
-            .until(Moment::True("Ready")),
+            .goes("main again 1, Ready"),
         Case::new("pre-stop", "a hook before the stop takes its time", STAY)
             .main(json!({"lifecycle": {"preStop": sh(&wait("go"))}}))
-            .until_it_listens()
-            .then(Step::Delete(None))
-            .touch("go")
-            .until(Moment::Gone),
+            .goes("Ready, found listens, delete, make go, gone"),
         Case::new("pre-stop-hangs", "a hook before the stop never ends", STAY)
             .main(json!({"lifecycle": {"preStop": sh(&wait("never"))}}))
-            .until_it_listens()
-            .then(Step::Delete(Some(2)))
-            .until(Moment::Gone),
+            .goes("Ready, found listens, delete within 2, gone"),
         Case::new("pre-stop-fails", "a hook before the stop fails", STAY)
             .main(json!({"lifecycle": {"preStop": sh("exit 1")}}))
-            .until_it_listens()
-            .then(Step::Delete(None))
-            .until(Moment::Gone),
+            .goes("Ready, found listens, delete, gone"),
     ]
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::super::Case;
 use super::super::case::container;
-use super::super::{Case, Moment};
 use super::{STAY, WAIT_IN_TURN, wait};
 
 fn sidecar(name: &str, script: &str) -> Value {
@@ -15,41 +15,26 @@ fn sidecar(name: &str, script: &str) -> Value {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let running = |name| Moment::State(name, "running");
     let ends = |file: &str, code: u8| format!("{}; exit {code}", wait(file));
     vec![
         Case::new("init", "two init containers, one after the other", STAY)
             .spec(json!({"initContainers": [container("one", &ends("go1", 0)), container("two", &ends("go2", 0))]}))
-            .until(running("one"))
-            .touch("go1")
-            .until(running("two"))
-            .touch("go2")
-            .until(Moment::True("Ready")),
+            .goes("one is running, make go1, two is running, make go2, Ready"),
         Case::new("init-fails", "an init container fails for good", STAY)
             .spec(json!({"initContainers": [container("one", &ends("go", 1))]}))
-            .until(running("one"))
-            .touch("go")
-            .until(Moment::Over),
+            .goes("one is running, make go, over"),
         Case::new("init-again", "an init container fails and is tried again", STAY)
             .spec(json!({
                 "restartPolicy": "Always",
                 "initContainers": [container("one", &format!("{WAIT_IN_TURN}; [ $n -ge 2 ] || exit 1"))],
             }))
-            .until(running("one"))
-            .touch("go1")
-            .until(Moment::Again("one", 1))
-            .touch("go2")
-            .until(Moment::True("Ready")),
+            .goes("one is running, make go1, one again 1, make go2, Ready"),
         Case::new("sidecar", "a sidecar ends with the Pod", &ends("go", 0))
             .spec(json!({"initContainers": [sidecar("side", STAY)]}))
-            .until_it_listens()
-            .touch("go")
-            .until(Moment::Over),
+            .goes("Ready, found listens, make go, over"),
         Case::new("sidecar-again", "a sidecar fails and is started again", STAY)
             .spec(json!({"initContainers": [sidecar("side", &format!("{WAIT_IN_TURN}; exit 1"))]}))
-            .until(Moment::True("Ready"))
-            .touch("go1")
-            .until(Moment::Again("side", 1)),
+            .goes("Ready, make go1, side again 1"),
         Case::new("sidecar-late", "nothing starts before a sidecar has", STAY)
             .spec(json!({"initContainers": [{
                 "startupProbe": {"exec": {"command": ["test", "-e", "/opt/work/up"]}, "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 600},
@@ -58,8 +43,6 @@ pub(super) fn cases() -> Vec<Case> {
                 "command": ["/bin/sh", "-c", STAY],
                 "volumeMounts": [{"name": "work", "mountPath": super::super::VOLUME}],
             }]}))
-            .until(running("side"))
-            .touch("up")
-            .until(Moment::True("Ready")),
+            .goes("side is running, make up, Ready"),
     ]
 }

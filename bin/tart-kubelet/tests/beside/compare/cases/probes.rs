@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Case, Moment, Step};
+use super::super::Case;
 use super::{STAY, wait};
 
 /// Serves the volume over HTTP, wherever it is.
@@ -55,87 +55,51 @@ fn program(file: &str) -> Value {
 
 pub(super) fn cases() -> Vec<Case> {
     let http = json!({"httpGet": {"path": "/ready", "port": 8080}});
-    let running = || Moment::State("main", "running");
     let always = || json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 2});
+    let serve_later = format!("{}; {SERVE}", wait("go"));
     vec![
         Case::new("readiness-exec", "ready, and not any more", STAY)
             .main(json!({"readinessProbe": probe(program("ready"), 1)}))
-            .until(running())
-            .touch("ready")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("ready"))
-            .until(Moment::NotTrue("Ready")),
+            .goes("main is running, make ready, Ready, remove ready, not Ready"),
         Case::new("readiness-http", "ready when a page is there", SERVE)
             .main(json!({"readinessProbe": probe(http.clone(), 1)}))
-            .until(running())
-            .touch("ready")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("ready"))
-            .until(Moment::NotTrue("Ready")),
-        Case::new(
-            "readiness-tcp",
-            "ready when a port is open",
-            &format!("{}; {SERVE}", wait("go")),
-        )
-        .main(json!({"readinessProbe": probe(json!({"tcpSocket": {"port": 8080}}), 1)}))
-        .until(running())
-        .touch("go")
-        .until(Moment::True("Ready")),
+            .goes("main is running, make ready, Ready, remove ready, not Ready"),
+        Case::new("readiness-tcp", "ready when a port is open", &serve_later)
+            .main(json!({"readinessProbe": probe(json!({"tcpSocket": {"port": 8080}}), 1)}))
+            .goes("main is running, make go, Ready"),
         Case::new("readiness-grpc", "ready when it says so over gRPC", SERVE_ANSWER)
             .main(json!({
                 "env": [{"name": "ANSWER", "value": ANSWER}],
                 "readinessProbe": probe(json!({"grpc": {"port": 9090}}), 1),
             }))
-            .until(running())
-            .touch("ready")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("ready"))
-            .until(Moment::NotTrue("Ready")),
+            .goes("main is running, make ready, Ready, remove ready, not Ready"),
         Case::new("liveness-exec", "restarted when a program says so", STAY)
             .spec(always())
             .main(json!({"livenessProbe": probe(program("alive"), 1), "startupProbe": probe(program("alive"), 600)}))
-            .until(running())
-            .touch("alive")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("alive"))
-            .until(Moment::Again("main", 1))
-            .until(Moment::NotTrue("Ready")),
+            .goes("main is running, make alive, Ready, remove alive, main again 1, not Ready"),
         Case::new("liveness-http", "restarted when a page is gone", SERVE)
             .spec(always())
             .main(json!({"livenessProbe": probe(http.clone(), 1), "startupProbe": probe(http, 600)}))
-            .until(running())
-            .touch("ready")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("ready"))
-            .until(Moment::Again("main", 1))
-            .until(Moment::NotTrue("Ready")),
+            .goes("main is running, make ready, Ready, remove ready, main again 1, not Ready"),
         Case::new("liveness-tcp", "restarted when a port is closed", STAY)
             .spec(always())
             .main(json!({"livenessProbe": probe(json!({"tcpSocket": {"port": 8080}}), 2)}))
-            .until(Moment::Again("main", 1)),
+            .goes("main again 1"),
         Case::new("liveness-grpc", "restarted when nobody answers gRPC", STAY)
             .spec(always())
             .main(json!({"livenessProbe": probe(json!({"grpc": {"port": 9090}}), 2)}))
-            .until(Moment::Again("main", 1)),
+            .goes("main again 1"),
         Case::new("liveness-never", "a probe ends a Pod that is never restarted", STAY)
             .main(json!({"livenessProbe": probe(program("alive"), 1), "startupProbe": probe(program("alive"), 600)}))
-            .until(running())
-            .touch("alive")
-            .until(Moment::True("Ready"))
-            .then(Step::Remove("alive"))
-            .until(Moment::Over),
+            .goes("main is running, make alive, Ready, remove alive, over"),
         Case::new("startup-exec", "started, then ready", STAY)
             .main(json!({
                 "startupProbe": probe(program("up"), 600), "readinessProbe": probe(program("ready"), 1),
             }))
-            .until(running())
-            .touch("up")
-            .until(Moment::Started("main"))
-            .touch("ready")
-            .until(Moment::True("Ready")),
+            .goes("main is running, make up, main started, make ready, Ready"),
         Case::new("startup-fails", "restarted when it does not start", STAY)
             .spec(always())
             .main(json!({"startupProbe": probe(program("up"), 2)}))
-            .until(Moment::Again("main", 1)),
+            .goes("main again 1"),
     ]
 }
