@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, try_join_all};
 use russet_conformance::http::wire::Wire;
 use russet_conformance::http::{Caller, Server};
 use russet_stages::kura::{Node, Options, Program};
+use russet_testkit::program::serves_this_build;
 use russet_testkit::wait::{PATIENCE, until_true};
 
 use super::{Play, Scenario, Stage, promise};
@@ -35,6 +36,7 @@ fn play<'a>(stage: &'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>> {
         stage.step("a kura with nothing but its defaults: 30 s for a header, 60 s for a body that does not move");
         let home = tempfile::tempdir()?;
         let node = Node::start(&stage.world, home.path(), &Options::default()).await?;
+        serves_this_build(node.address, stage.world.path()).await?;
         let server = Server::new(&node.url())?;
 
         stage.step(format!(

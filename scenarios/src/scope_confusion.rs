@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use russet_conformance::http::{Caller, Transport};
 use russet_conformance::ours::{Ours, Signed};
 use russet_stages::kura::Program;
+use russet_testkit::program::serves_this_build;
 
 use super::{Play, Scenario, Stage, promise};
 
@@ -41,6 +42,7 @@ fn play<'a>(stage: &'a mut Stage<'_, Program>) -> BoxFuture<'a, Result<()>> {
     async move {
         stage.step("a real kura with signed tokens; two projects of one account, each with its own token");
         let ours = Ours::start(&stage.world, Signed::Es256).await?;
+        serves_this_build(ours.node.address, stage.world.path()).await?;
         let server = ours.server(Transport::Http1)?;
         let (owner, attacker) = (server.victim()?, server.writer());
         let genuine = format!("/api/cache/gradle/k?{}", server.scope_of(THEIRS));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use russet_cluster::process::{Restart, Snapshot, Spec, State, Supervisor};
-use russet_testkit::program::{built, program, serves_this_build};
+use russet_testkit::program::{built, program};
 use russet_testkit::wait::{self, Look, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -104,7 +104,6 @@ impl Node {
             secure: None,
         };
         (node.address, node.secure) = node.serving().await?;
-        serves_this_build(node.address, program.path()).await?;
         Ok(node)
     }
 

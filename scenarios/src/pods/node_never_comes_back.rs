@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -37,9 +38,10 @@ struct Beats {
 }
 
 impl Beats {
-    fn after(mac: &Mac, asked: usize) -> Result<Self> {
+    fn since(mac: &Mac, deleted: Timestamp) -> Result<Self> {
         let mut beats = Self::default();
-        for entry in mac.cluster().audit()?.of_user(&mac.user())?.iter().skip(asked) {
+        let asked = mac.cluster().audit()?.of_user(&mac.user())?;
+        for entry in asked.iter().filter(|entry| entry.at >= deleted) {
             match (entry.verb.as_str(), entry.object().resource.as_str()) {
                 ("create", "nodes") => {
                     beats.registered = true;
@@ -64,8 +66,9 @@ fn run<'a>(stage: &'a mut Stage<'_, Mac>) -> LocalBoxFuture<'a, Result<()>> {
         let pod = mac.until_running("job").await?;
         let vm = mac.vm("job")?.context("the Pod has no VM")?;
         let before = mac.nodes().get(&mac.node).await?;
+        // The agent may have made it again before the deletion is answered.
+        let deleted = Timestamp::now();
         mac.nodes().delete(&mac.node, &DeleteParams::default()).await?;
-        let asked = mac.cluster().audit()?.of_user(&mac.user())?.len();
         let mut read = Instant::now();
         let back = wait::until("the Node to come back, or the agent to do without", PATIENCE, || {
             let reads = read.elapsed() >= READ;
@@ -76,15 +79,16 @@ fn run<'a>(stage: &'a mut Stage<'_, Mac>) -> LocalBoxFuture<'a, Result<()>> {
             async move {
                 let node = mac.nodes().get_opt(&mac.node).await?;
                 let node: Option<Node> = node.filter(|node| node.uid() != before.uid());
-                let lost = reads && Beats::after(mac, asked)?.tried >= MANY;
-                Ok(match node {
-                    None if !lost => Look::not_yet("no Node"),
-                    node => Look::Done(node),
-                })
+                // A Node is there before the API server has written down who made it.
+                let settled = match &node {
+                    Some(_) => Beats::since(mac, deleted)?.registered,
+                    None => reads && Beats::since(mac, deleted)?.tried >= MANY,
+                };
+                Ok(if settled { Look::Done(node) } else { Look::not_yet(node) })
             }
         })
         .await?;
-        let beats = Beats::after(mac, asked)?;
+        let beats = Beats::since(mac, deleted)?;
         promise!(
             "node-back-with-the-next-heartbeat",
             back.is_some() && beats.registered && beats.renewed <= 1,

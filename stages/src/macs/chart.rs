@@ -12,7 +12,7 @@ use russet_cluster::process::{Probe, Restart, Spec};
 use russet_sim_scaleway::{DEFAULT_ACCESS_KEY, DEFAULT_PROJECT, DEFAULT_SECRET_KEY};
 use russet_testkit::chart::{Deployed, Helm, Release};
 use russet_testkit::overlay::merge;
-use russet_testkit::program::provider_program;
+use russet_testkit::program::{provider_program, serves_this_build};
 use serde_json::{Value, json};
 
 use super::{Fleet, Scope};
@@ -147,7 +147,8 @@ impl Fleet {
         kubeconfig::for_service_account(client, control_plane, &self.namespace, &deployed.account, &kubeconfig).await?;
         let is_file = |arg: &String| split(arg).0.ends_with(FILE);
         let fits = |arg: &String| !is_file(arg) && !OF_A_POD.contains(&split(arg).0);
-        let mut spec = Spec::new(&self.name, provider_program()?, self.log())
+        let program = provider_program()?;
+        let mut spec = Spec::new(&self.name, &program, self.log())
             .args(deployed.args.into_iter().filter(fits))
             .args(self.flags(args).into_iter().filter(is_file))
             .args([
@@ -166,6 +167,7 @@ impl Fleet {
             spec = spec.env(name, value);
         }
         let started = self.cluster.supervisor().start(spec).await;
-        started.with_context(|| format!("the provider said: {}", self.provider_log()))
+        started.with_context(|| format!("the provider said: {}", self.provider_log()))?;
+        serves_this_build(self.health, &program).await
     }
 }
