@@ -23,8 +23,9 @@ impl Cost {
     }
 }
 
-/// How many programs may run at once: clusters take memory, too.
-const AT_ONCE: usize = 5;
+/// How many programs may run at once. What they took is known from runs in which others stood beside them, so that each seems to need less
+/// of the processors than it does: five at once made a queue of thirty processes, in which deadlines ran out.
+const AT_ONCE: usize = 3;
 
 /// The position of the program to start beside those that run, or `None` to wait for one of them.
 pub(crate) fn next(waiting: &[Cost], running: &[Cost], processors: f64) -> Option<usize> {

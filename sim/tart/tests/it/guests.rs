@@ -165,7 +165,10 @@ fn nothing_of_a_guest_outlives_it() {
     let vm = host.run("vm", &[]);
     let mark = format!("sleep {}", 100_000 + std::process::id());
     let detached = format!("setsid {mark} >/dev/null 2>&1 &");
-    vm.exec(&["sh", "-c", &detached]);
+    // The guest agent comes with the login, later than the VM.
+    wait("the process is started", || {
+        vm.exec(&["sh", "-c", &detached]).code == Some(0)
+    });
     let alive = || {
         let list = std::process::Command::new("ps").args(["-eo", "args"]).output().unwrap();
         String::from_utf8_lossy(&list.stdout).lines().any(|line| line == mark)
