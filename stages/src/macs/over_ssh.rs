@@ -31,9 +31,10 @@ const TART: &str = "--tart-tarball-path=";
 #[derive(Debug)]
 pub struct Doors {
     port: u16,
-    tailnet: u8,
+    /// None where nothing listens on Macs.
+    tailnet: Option<u8>,
     disks: TempDir,
-    _reserved: [TcpListener; 2],
+    reserved: Vec<TcpListener>,
 }
 
 async fn claim_tailnet() -> Result<(u8, TcpListener)> {
@@ -47,17 +48,25 @@ async fn claim_tailnet() -> Result<(u8, TcpListener)> {
 }
 
 impl Doors {
-    /// For Macs that are still to come, whose disks are in this folder.
-    pub async fn open(dir: &Path) -> Result<Self> {
+    /// For Macs that are still to come, whose disks are in this folder, and on which programs really listen: on a tailnet of their own.
+    pub async fn on_tailnet(dir: &Path) -> Result<Self> {
         let (tailnet, claimed) = claim_tailnet().await?;
+        let mut doors = Self::open(dir).await?;
+        doors.tailnet = Some(tailnet);
+        doors.reserved.push(claimed);
+        Ok(doors)
+    }
+
+    /// The same for Macs on which nothing listens. There are few tailnets, so these take none.
+    pub async fn open(dir: &Path) -> Result<Self> {
         let reserved = TcpListener::bind(RESERVATION)
             .await
             .with_context(|| format!("failed to take a port of {RESERVATION}"))?;
         Ok(Self {
             port: reserved.local_addr()?.port(),
-            tailnet,
+            tailnet: None,
             disks: tempfile::tempdir_in(dir).context("failed to make a folder for the disks of Macs")?,
-            _reserved: [reserved, claimed],
+            reserved: vec![reserved],
         })
     }
 
@@ -68,7 +77,9 @@ impl Doors {
         options.second = Duration::from_millis(10);
         options.reboot = Duration::from_millis(100);
         // Where programs can really listen.
-        options.tailnet = [127, self.tailnet];
+        if let Some(number) = self.tailnet {
+            options.tailnet = [127, number];
+        }
         Ok(options)
     }
 
@@ -82,12 +93,13 @@ impl Doors {
     }
 
     pub(super) fn provider_args(&self) -> Vec<String> {
-        vec![
+        let mut args = vec![
             "--host-bootstrap=ssh".to_owned(),
             format!("--host-ssh-port={}", self.port),
             "--host-settle-time=300ms".to_owned(),
-            format!("--tailnet-cidr=127.{}.0.0/16", self.tailnet),
-        ]
+        ];
+        args.extend(self.tailnet.map(|number| format!("--tailnet-cidr=127.{number}.0.0/16")));
+        args
     }
 }
 
@@ -97,7 +109,7 @@ impl Fleet {
     pub async fn over_ssh(args: &[&str]) -> Result<Self> {
         let mut ground = Ground::shared().await?;
         // Beside the cluster, whose folder is removed also after a process that was killed.
-        ground.doors = Some(Doors::open(ground.cluster.dir()).await?);
+        ground.doors = Some(Doors::on_tailnet(ground.cluster.dir()).await?);
         let without_tart = (!args.iter().any(|arg| arg.starts_with(TART))).then_some(TART);
         let args: Vec<&str> = args.iter().copied().chain(without_tart).collect();
         Self::running(ground, NoBoxes, &args, json!({})).await

@@ -36,7 +36,6 @@ impl Rack {
         let doors = Doors::open(dir.path()).await?;
         let mut options = doors.emulator().await?;
         options.second = Duration::from_millis(50);
-        options.tailnet = Options::new("", "").tailnet;
         change(&mut options);
         let macs = Macs::new(options)?;
         let options = SimOptions {

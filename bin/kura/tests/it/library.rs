@@ -54,11 +54,7 @@ impl Frames {
     }
 
     fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend_from_slice(&stream.to_be_bytes());
-        frame.extend_from_slice(payload);
-        self.client.raw(&frame);
+        self.client.raw(&frame(kind, flags, stream, payload));
     }
 
     /// The error code of the GOAWAY frame with which the node ends the connection.
@@ -77,6 +73,14 @@ impl Frames {
     }
 }
 
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
 /// `:method: GET`, `:scheme: http`, `:path: /` and an authority, by the static table of HPACK.
 const GET_ROOT: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -87,11 +91,14 @@ const END_HEADERS_AND_STREAM: u8 = 5;
 fn rapid_resets_end_the_connection() {
     let node = Node::start(&[]);
     let mut frames = Frames::open(&node);
-    for number in 0..2000 {
+    let opened_and_reset = |number: u32| {
         let stream = number * 2 + 1;
-        frames.send(1, END_HEADERS_AND_STREAM, stream, GET_ROOT);
-        frames.send(3, 0, stream, &8_u32.to_be_bytes());
-    }
+        let opened = frame(1, END_HEADERS_AND_STREAM, stream, GET_ROOT);
+        [opened, frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
+    };
+    // In one write: a node that gets them one by one may answer each before its reset.
+    let all: Vec<u8> = (0..2000).flat_map(opened_and_reset).collect();
+    frames.client.raw(&all);
     assert_eq!(frames.goodbye(), Some(ENHANCE_YOUR_CALM));
     assert_eq!(node.status("GET", "/up", b""), 200);
 }
