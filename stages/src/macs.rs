@@ -189,7 +189,7 @@ impl Fleet {
         Self::running(ground, NoBoxes, args, json!({})).await
     }
 
-    /// The same around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers are somebody's.
+    /// The same around a cluster that runs with core, on an emulated Scaleway with these settings, whose Linux servers the caller emulates.
     pub async fn start_around(
         cluster: TestCluster,
         manner: Manner,

@@ -1,5 +1,5 @@
-//! Proves a part, the plan of the bootstrap library: a process that is killed soon after each start has a fresh pid whenever somebody
-//! looks.
+//! Proves a part, the plan of the bootstrap library: a process that is killed soon after each start has a fresh pid at each
+//! look of the provider.
 //!
 //! Taken out to see it fail: `job_settles` of the prelude took the first new pid without comparing it with a second one. The roll went
 //! on to the look that ends every step, which found no process, and the story ended with "another failure: it was changed, and is still
